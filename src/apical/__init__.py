@@ -1,0 +1,33 @@
+"""Apical dendrite activations and pyramidal neurons. The public names, loaded when first used."""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "ADA": "apical.nn",
+    "LeakyADA": "apical.nn",
+    "RBF": "apical.nn",
+    "Swish": "apical.nn",
+    "Dendrite": "apical.nn",
+    "no_weight_decay": "apical.nn",
+}
+_MODULES = ("errors", "functional", "kernels", "nn")
+
+__all__ = ["__version__", *_HOME, *_MODULES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"apical.{name}")
+    else:
+        raise AttributeError(f"module 'apical' has no attribute {name!r}; it has {', '.join(sorted(__all__))}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,12 @@
+from apical import errors as errors
+from apical import functional as functional
+from apical import kernels as kernels
+from apical import nn as nn
+from apical.nn import ADA as ADA
+from apical.nn import RBF as RBF
+from apical.nn import Dendrite as Dendrite
+from apical.nn import LeakyADA as LeakyADA
+from apical.nn import Swish as Swish
+from apical.nn import no_weight_decay as no_weight_decay
+
+__version__: str

@@ -1,0 +1,29 @@
+"""What apical raises: every message is one sentence that says what, which value, what is allowed, what to do."""
+
+
+class ApicalError(Exception):
+    """The parent of all errors that apical raises on purpose."""
+
+
+class InvalidArgumentError(ApicalError, ValueError):
+    """A value outside what a function accepts."""
+
+
+class DtypeError(ApicalError, TypeError):
+    """A tensor or value of a type that a function cannot compute with."""
+
+
+class BackendError(ApicalError, RuntimeError):
+    """A kernel that was asked for by name and cannot serve the call."""
+
+
+class MissingExtraError(ApicalError, ImportError):
+    """An optional part of apical that is not installed."""
+
+
+class ConversionError(ApicalError, ValueError):
+    """A model that cannot be rewritten as asked."""
+
+
+class DataError(ApicalError, ValueError):
+    """A data set that is missing, damaged, or not what its name says."""

@@ -1,0 +1,120 @@
+"""The activations as functions: arguments checked here, computed in `apical.kernels`. Stateless.
+
+`alpha`, `c`, `beta` and `s` are numbers, tensors of one value, or tensors with one value per channel along `dim`.
+The output has the dtype of the input; half types compute in float32 inside.
+"""
+
+from math import inf, isfinite, isnan
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apical.errors import DtypeError, InvalidArgumentError
+from apical.kernels import composite, eager
+from apical.kernels.choice import observed
+
+__all__ = ["ada", "dendrite", "leaky_ada", "rbf", "swish"]
+
+Value = float | Tensor
+
+
+def ada(x: Tensor, alpha: Value = 1.0, c: Value = 0.0, leak: float = 0.0, *, dim: int = 1) -> Tensor:
+    """Apical dendrite activation: leak*min(0,x) + max(0,x)*exp(c - alpha*max(0,x)), Eqs. 3 and 6 of the paper.
+
+    It peaks at x = 1/alpha with height e^(c-1)/alpha. The derivative at 0 is the right-hand one, e^c.
+
+    >>> ada(torch.tensor([-1.0, 0.0, 1.0]), alpha=1.0, c=1.0)
+    tensor([0., 0., 1.])
+    """
+    check_input("ada", x)
+    check_leak("leak", leak)
+    alpha = checked("alpha", alpha, x, dim, above=0.0)
+    c = checked("c", c, x, dim)
+    return eager.ada(x, alpha, c, float(leak), dim=dim)
+
+
+def leaky_ada(x: Tensor, alpha: Value = 1.0, c: Value = 0.0, leak: float = 0.01, *, dim: int = 1) -> Tensor:
+    """Leaky apical dendrite activation, Eq. 6 of the paper: `ada` with a slope of `leak` below zero."""
+    return ada(x, alpha, c, leak, dim=dim)
+
+
+def dendrite(x: Tensor) -> Tensor:
+    """The activation observed in human dendrites: 0 below zero, exp(-x) from zero on, Eq. 2 of the paper."""
+    check_input("dendrite", x)
+    return composite.dendrite(x)
+
+
+def rbf(x: Tensor, s: Value = 1.0, *, dim: int = 1) -> Tensor:
+    """Gaussian radial basis function: exp(-x^2 / s)."""
+    check_input("rbf", x)
+    s = checked("s", s, x, dim, above=0.0)
+    return composite.rbf(x, eager.broadcast(s, x, dim))
+
+
+def swish(x: Tensor, beta: Value = 1.0, *, dim: int = 1) -> Tensor:
+    """Swish: x * sigmoid(beta * x)."""
+    check_input("swish", x)
+    beta = checked("beta", beta, x, dim)
+    if not isinstance(beta, Tensor) and beta == 1.0:
+        return torch.nn.functional.silu(x)
+    return composite.swish(x, eager.broadcast(beta, x, dim))
+
+
+def check_input(name: str, x: Any) -> None:
+    """Refuse anything but a floating-point tensor (or what stands for one in a trace)."""
+    dtype = getattr(x, "dtype", None)
+    if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
+        raise DtypeError(f"{name} needs a floating-point tensor, got {dtype}: convert it first, e.g. x.float()")
+    if not isinstance(x, Tensor) and not hasattr(x, "__torch_function__"):
+        raise DtypeError(f"{name} needs a tensor, got {type(x).__name__}: convert it first, e.g. torch.tensor(x)")
+
+
+def check_leak(name: str, leak: float) -> None:
+    """Refuse a leak outside [0, 1]."""
+    if not 0.0 <= leak <= 1.0:
+        raise InvalidArgumentError(f"{name} is {leak}, but must lie in [0, 1]: 0 gives ADA, 0.01 the paper's leaky ADA")
+
+
+def check_number(name: str, value: Any, *, above: float = -inf) -> float:
+    """`value` as a finite float greater than `above`, or the sentence that says why not."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise DtypeError(f"{name} is {value!r}, but must be a number or a tensor of numbers") from None
+    if isnan(number) or not isfinite(number) or number <= above:
+        allowed = f"greater than {above:g} and finite" if above > -inf else "finite"
+        raise InvalidArgumentError(f"{name} is {number}, but must be {allowed}")
+    return number
+
+
+def checked(name: str, value: Any, x: Tensor, dim: int, *, above: float = -inf) -> Value:
+    """A parameter that fits `x` along `dim`; the values of tensors are looked at only in eager mode on the CPU."""
+    if not isinstance(value, Tensor):
+        return check_number(name, value, above=above)
+    if not value.dtype.is_floating_point:
+        raise DtypeError(f"{name} is a tensor of {value.dtype}, but must be floating-point: use {name}.float()")
+    if value.numel() != 1:
+        check_channels(name, value, x, dim)
+    if value.device.type == "cpu" and not observed() and type(value) in (Tensor, torch.nn.Parameter):
+        if value.numel() == 1:
+            check_number(name, value.item(), above=above)
+        elif value.numel():
+            low, high = value.detach().aminmax()
+            check_number(f"the largest {name}", high.item(), above=above)
+            check_number(f"the smallest {name}", low.item(), above=above)
+    return value
+
+
+def check_channels(name: str, value: Tensor, x: Tensor, dim: int) -> None:
+    """Refuse a per-channel parameter whose length is not the size of `x` along `dim`."""
+    if not -x.dim() <= dim < x.dim():
+        raise InvalidArgumentError(
+            f"{name} has {value.numel()} values for dimension {dim}, but the input has only {x.dim()} dimensions: "
+            f"give one value, or a dim between {-x.dim()} and {x.dim() - 1}"
+        )
+    if value.dim() != 1 or value.numel() != x.size(dim):
+        raise InvalidArgumentError(
+            f"{name} has shape {tuple(value.shape)}, but dimension {dim} of the input has size {x.size(dim)}: "
+            f"give one value, or {x.size(dim)} in one row"
+        )

@@ -1,0 +1,170 @@
+/* The eager CPU kernels of ADA (Eqs. 3 and 6 of the paper) and of the pyramidal sum (Eq. 12).
+ *
+ * Plain C, no torch header: Python hands over raw pointers. `template.h` holds the arithmetic and is compiled once
+ * per dtype; half types are widened to float on load and rounded to nearest even on store. The range functions carry
+ * CLONES, so the loader picks the widest instruction set of the CPU; the drivers around them only split work, because
+ * a function that OpenMP outlines would lose that choice.
+ *
+ * Sums for the gradients of alpha and c are cut into pieces that depend on the shape alone, never on the number of
+ * threads, so that results repeat bit for bit.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(APICAL_NO_CLONES)
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CLONES
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define EXPORT __attribute__((visibility("default")))
+
+/* Torch starts threads above this many elements; so do we. */
+#define GRAIN 32768
+/* Pieces that a reduction is cut into. */
+#define PIECES 64
+
+INLINE float bits_to_float(uint32_t u) { float f; memcpy(&f, &u, sizeof f); return f; }
+INLINE uint32_t float_to_bits(float f) { uint32_t u; memcpy(&u, &f, sizeof u); return u; }
+INLINE double bits_to_double(uint64_t u) { double d; memcpy(&d, &u, sizeof d); return d; }
+INLINE uint64_t double_to_bits(double d) { uint64_t u; memcpy(&u, &d, sizeof u); return u; }
+
+INLINE float load_bf16(uint16_t h) { return bits_to_float((uint32_t)h << 16); }
+INLINE uint16_t store_bf16(float f) {
+    uint32_t u = float_to_bits(f);
+    uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    return (uint16_t)(f == f ? rounded : 0x7fc0u);
+}
+
+INLINE float load_f16(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+    uint32_t body = (uint32_t)(h & 0x7fffu) << 13;
+    /* Multiplying by 2^112 moves the exponent into place, subnormals included. */
+    float finite = bits_to_float(body) * 0x1p112f;
+    uint32_t bits = (h & 0x7c00u) == 0x7c00u ? (body | 0x7f800000u) : float_to_bits(finite);
+    return bits_to_float(bits | sign);
+}
+INLINE uint16_t store_f16(float f) {
+    uint32_t u = float_to_bits(f);
+    uint32_t sign = (u >> 16) & 0x8000u;
+    uint32_t body = u & 0x7fffffffu;
+    uint32_t normal = (body - 0x38000000u + 0xfffu + ((body >> 13) & 1u)) >> 13;
+    /* Adding 0.5 lines a subnormal's bits up with the end of the mantissa and rounds it. */
+    uint32_t subnormal = float_to_bits(bits_to_float(body) + 0.5f) - 0x3f000000u;
+    uint32_t finite = body < 0x38800000u ? subnormal : normal;
+    finite = body >= 0x477ff000u ? 0x7c00u : finite;
+    return (uint16_t)(sign | (body > 0x7f800000u ? 0x7e00u : finite));
+}
+
+/* e^t as mantissa * low * high, two powers of two, so that neither leaves the normal range before the last product. */
+typedef struct { float mantissa, low, high; } exp_f32;
+INLINE exp_f32 split_exp_f32(float t) {
+    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
+    float z = t * 1.44269504088896341f + shift;
+    float n = z - shift;
+    float r = t - n * 0.693359375f;
+    r = r - n * -2.12194440054690583e-4f;
+    float m = 1.0f / 5040;
+    m = m * r + 1.0f / 720;
+    m = m * r + 1.0f / 120;
+    m = m * r + 1.0f / 24;
+    m = m * r + 1.0f / 6;
+    m = m * r + 0.5f;
+    m = m * r + 1.0f;
+    m = m * r + 1.0f;
+    int32_t k = (int32_t)(float_to_bits(z) - 0x4b400000u);
+    int32_t half = k >> 1;
+    exp_f32 out = {m, bits_to_float((uint32_t)(half + 127) << 23), bits_to_float((uint32_t)(k - half + 127) << 23)};
+    return out;
+}
+
+typedef struct { double mantissa, low, high; } exp_f64;
+INLINE exp_f64 split_exp_f64(double t) {
+    const double shift = 6755399441055744.0; /* 1.5 * 2^52 */
+    double z = t * 1.4426950408889634074 + shift;
+    double n = z - shift;
+    double r = t - n * 6.93145751953125e-1;
+    r = r - n * 1.42860682030941723212e-6;
+    double m = 1.0 / 6227020800.0;
+    m = m * r + 1.0 / 479001600.0;
+    m = m * r + 1.0 / 39916800.0;
+    m = m * r + 1.0 / 3628800.0;
+    m = m * r + 1.0 / 362880.0;
+    m = m * r + 1.0 / 40320.0;
+    m = m * r + 1.0 / 5040.0;
+    m = m * r + 1.0 / 720.0;
+    m = m * r + 1.0 / 120.0;
+    m = m * r + 1.0 / 24.0;
+    m = m * r + 1.0 / 6.0;
+    m = m * r + 0.5;
+    m = m * r + 1.0;
+    m = m * r + 1.0;
+    int64_t k = (int64_t)(double_to_bits(z) - 0x4338000000000000ull);
+    int64_t half = k >> 1;
+    exp_f64 out = {m, bits_to_double((uint64_t)(half + 1023) << 52), bits_to_double((uint64_t)(k - half + 1023) << 52)};
+    return out;
+}
+
+#define IDENTITY(v) (v)
+
+/* LOWEST: e^LOWEST times any p that alpha >= 1e-4 allows is below the smallest subnormal. HIGHEST: above it e^t is inf. */
+#define NAME(f) f##_f32
+#define STORAGE float
+#define REAL float
+#define LOAD IDENTITY
+#define STORE IDENTITY
+#define SPLIT_EXP split_exp_f32
+#define EXP_PARTS exp_f32
+#define LOWEST -170.0f
+#define HIGHEST 89.0f
+#include "template.h"
+#undef NAME
+#undef STORAGE
+#undef LOAD
+#undef STORE
+
+#define NAME(f) f##_bf16
+#define STORAGE uint16_t
+#define LOAD load_bf16
+#define STORE store_bf16
+#include "template.h"
+#undef NAME
+#undef LOAD
+#undef STORE
+
+#define NAME(f) f##_f16
+#define LOAD load_f16
+#define STORE store_f16
+#include "template.h"
+#undef NAME
+#undef STORAGE
+#undef REAL
+#undef LOAD
+#undef STORE
+#undef SPLIT_EXP
+#undef EXP_PARTS
+#undef LOWEST
+#undef HIGHEST
+
+#define NAME(f) f##_f64
+#define STORAGE double
+#define REAL double
+#define LOAD IDENTITY
+#define STORE IDENTITY
+#define SPLIT_EXP split_exp_f64
+#define EXP_PARTS exp_f64
+#define LOWEST -1400.0
+#define HIGHEST 710.0
+#include "template.h"
+
+/* Which instruction set the loader chose: 4 and 3 are the x86-64 levels, 0 is what the compiler targets by default. */
+EXPORT int apical_cpu_level(void) {
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(APICAL_NO_CLONES)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("x86-64-v4")) return 4;
+    if (__builtin_cpu_supports("x86-64-v3")) return 3;
+#endif
+    return 0;
+}

@@ -1,0 +1,54 @@
+"""The formulas in plain torch: the oracle of the tests, and what compilers, exporters and transforms see.
+
+Kept naive on purpose. Parameters come as numbers, or as tensors that already broadcast against `x`.
+"""
+
+import torch
+from torch import Tensor
+
+Number = float | Tensor
+
+# Where e^(c - alpha*x) has long been zero, x is held here: neither inf nor x * gradient can turn that zero into NaN.
+_FLAT = {torch.float32: 1e16, torch.float64: 1e150}
+
+
+def wide(x: Tensor) -> Tensor:
+    """`x` in the dtype that the formulas compute in: float32 for half types, its own otherwise."""
+    return x if x.dtype == torch.float64 else x.to(torch.float32)
+
+
+def _positive_part(x: Tensor) -> Tensor:
+    """max(0, x) with derivative 1 at 0 and at NaN, and 0 at +inf, where ADA is flat."""
+    flat = _FLAT[x.dtype]
+    return torch.where(x < 0, torch.zeros_like(x), torch.where(x > flat, torch.full_like(x, flat), x))
+
+
+def ada(x: Tensor, alpha: Number, c: Number, leak: float) -> Tensor:
+    """leak*min(0,x) + max(0,x)*exp(c - alpha*max(0,x)), Eqs. 3 and 6 of the paper."""
+    value = wide(x)
+    p = _positive_part(value)
+    y = p * torch.exp(c - alpha * p)
+    if leak:
+        y = y - leak * torch.relu(-value)
+    return y.to(x.dtype)
+
+
+def dendrite(x: Tensor) -> Tensor:
+    """0 below zero, exp(-x) from zero on, Eq. 2 of the paper."""
+    value = wide(x)
+    y = torch.where(value < 0, torch.zeros_like(value), torch.exp(-_positive_part(value)))
+    return y.to(x.dtype)
+
+
+def rbf(x: Tensor, s: Number) -> Tensor:
+    """exp(-x^2 / s)."""
+    value = wide(x)
+    bound = _FLAT[value.dtype]
+    value = torch.where(value.abs() > bound, torch.full_like(value, bound), value)
+    return torch.exp(-(value * value) / s).to(x.dtype)
+
+
+def swish(x: Tensor, beta: Number) -> Tensor:
+    """x * sigmoid(beta * x)."""
+    value = wide(x)
+    return (value * torch.sigmoid(beta * value)).to(x.dtype)

@@ -1,0 +1,169 @@
+"""Activation modules: ADA, LeakyADA, RBF, Swish, Dendrite."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from apical import functional
+from apical.errors import InvalidArgumentError
+from apical.functional import check_number
+from apical.kernels import eager
+
+FLOOR = 1e-4
+"""A learned alpha works as if it were at least this, so that it stays positive and can come back."""
+
+
+class Activation(nn.Module):
+    """An activation with named settings and, where asked, one learned parameter of shape `(num_parameters,)`.
+
+    `learned` names that parameter. `repr` shows the constructor call.
+    """
+
+    learned: ClassVar[str | None] = None
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def _register(
+        self,
+        name: str,
+        value: float,
+        learnable: bool,
+        num_parameters: int,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        if num_parameters < 1:
+            raise InvalidArgumentError(
+                f"num_parameters is {num_parameters}, but must be 1 (one {name} for all) or the number of channels"
+            )
+        if num_parameters > 1 and not learnable:
+            raise InvalidArgumentError(
+                f"num_parameters is {num_parameters}, but a fixed {name} is one number: "
+                "add learnable=True, or leave num_parameters out"
+            )
+        if learnable:
+            start = torch.full((num_parameters,), value, device=device, dtype=dtype)
+            self.register_parameter(name, nn.Parameter(start))
+        else:
+            setattr(self, name, value)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self._settings.items())
+
+
+class ADA(Activation):
+    """Apical dendrite activation max(0,x)*exp(c - alpha*x), Eq. 3 of the paper.
+
+    With `learnable`, alpha is a Parameter of shape `(num_parameters,)`: one value, or one per channel along `dim`
+    (1 after convolutions, -1 after Linear). `inplace` is accepted and ignored, so that ADA drops in for ReLU.
+    """
+
+    learned = "alpha"
+    alpha: float | nn.Parameter
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 1.0,
+        c: float = 0.0,
+        learnable: bool = False,
+        num_parameters: int = 1,
+        dim: int = 1,
+        inplace: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        alpha, c = check_number("alpha", alpha, above=0.0), check_number("c", c)
+        super().__init__(alpha=alpha, c=c, learnable=learnable, num_parameters=num_parameters, dim=dim)
+        self.c, self.leak, self.dim = c, 0.0, dim
+        self._register("alpha", alpha, learnable, num_parameters, device, dtype)
+
+    @property
+    def effective_alpha(self) -> Tensor:
+        """The value of alpha that `forward` uses, floor applied."""
+        return torch.as_tensor(self.alpha).detach().reshape(-1).clamp_min(FLOOR)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not isinstance(self.alpha, Tensor):
+            return functional.ada(x, self.alpha, self.c, self.leak, dim=self.dim)
+        functional.check_input(type(self).__name__, x)
+        if self.alpha.numel() > 1:
+            functional.check_channels("alpha", self.alpha, x, self.dim)
+        return eager.ada(x, self.alpha, self.c, self.leak, floor=FLOOR, dim=self.dim)
+
+
+class LeakyADA(ADA):
+    """Leaky apical dendrite activation, Eq. 6 of the paper: ADA with a slope of `leak` below zero."""
+
+    def __init__(self, *, leak: float = 0.01, **settings: Any) -> None:
+        functional.check_leak("leak", leak)
+        super().__init__(**settings)
+        self.leak = float(leak)
+        self._settings = {"leak": self.leak, **self._settings}
+
+
+class RBF(Activation):
+    """Gaussian radial basis function exp(-x^2 / s)."""
+
+    def __init__(self, *, s: float = 1.0, inplace: bool = False) -> None:
+        s = check_number("s", s, above=0.0)
+        super().__init__(s=s)
+        self.s = s
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.rbf(x, self.s)
+
+
+class Swish(Activation):
+    """Swish x * sigmoid(beta * x), with beta learned from its start value unless `learnable=False`."""
+
+    learned = "beta"
+    beta: float | nn.Parameter
+
+    def __init__(
+        self,
+        *,
+        beta: float = 1.0,
+        learnable: bool = True,
+        num_parameters: int = 1,
+        dim: int = 1,
+        inplace: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        beta = check_number("beta", beta)
+        super().__init__(beta=beta, learnable=learnable, num_parameters=num_parameters, dim=dim)
+        self.dim = dim
+        self._register("beta", beta, learnable, num_parameters, device, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.swish(x, self.beta, dim=self.dim)
+
+
+class Dendrite(Activation):
+    """The activation observed in human dendrites, Eq. 2 of the paper; for plots and comparison."""
+
+    def __init__(self, *, inplace: bool = False) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.dendrite(x)
+
+
+def no_weight_decay(model: nn.Module, *, weight_decay: float | None = None) -> list[dict[str, Any]]:
+    """Two parameter groups for an optimiser: all others, and what shapes an activation, which is not decayed.
+
+    >>> torch.optim.AdamW(no_weight_decay(nn.Sequential(nn.Linear(2, 2), ADA(learnable=True))), weight_decay=0.1)
+    """
+    spared: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        if isinstance(module, Activation) and module.learned is not None:
+            spared |= {id(p): p for p in module.parameters()}
+    others = [p for p in model.parameters() if id(p) not in spared]
+    first: dict[str, Any] = {"params": others}
+    if weight_decay is not None:
+        first["weight_decay"] = weight_decay
+    return [first, {"params": list(spared.values()), "weight_decay": 0.0}]
