@@ -1,3 +1,4 @@
+from apical import bench as bench
 from apical import errors as errors
 from apical import functional as functional
 from apical import kernels as kernels
