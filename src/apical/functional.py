@@ -14,7 +14,7 @@ from apical.errors import DtypeError, InvalidArgumentError
 from apical.kernels import composite, eager
 from apical.kernels.choice import observed
 
-__all__ = ["ada", "dendrite", "leaky_ada", "rbf", "swish"]
+__all__ = ["ada", "dendrite", "leaky_ada", "pyramidal", "rbf", "swish"]
 
 Value = float | Tensor
 
@@ -37,6 +37,33 @@ def ada(x: Tensor, alpha: Value = 1.0, c: Value = 0.0, leak: float = 0.0, *, dim
 def leaky_ada(x: Tensor, alpha: Value = 1.0, c: Value = 0.0, leak: float = 0.01, *, dim: int = 1) -> Tensor:
     """Leaky apical dendrite activation, Eq. 6 of the paper: `ada` with a slope of `leak` below zero."""
     return ada(x, alpha, c, leak, dim=dim)
+
+
+def pyramidal(
+    z: Tensor,
+    alpha: Value = 1.0,
+    c: Value = 0.0,
+    leak: float = 0.0,
+    *,
+    basal_leak: float = 0.0,
+    groups: int = 1,
+    dim: int = 1,
+) -> Tensor:
+    """The sum of a pyramidal neuron's branches: max(0,z') + ADA(z''), Eq. 12 of the paper.
+
+    `z` holds 2*outputs channels along `dim`, ordered by group, within a group the basal z', then the apical z''.
+    `basal_leak` is the slope of the basal branch below zero, `leak` that of the apical one.
+
+    >>> pyramidal(torch.tensor([[2.0, 1.0]]), alpha=1.0, c=1.0)
+    tensor([[3.]])
+    """
+    check_input("pyramidal", z)
+    check_leak("leak", leak)
+    check_leak("basal_leak", basal_leak)
+    check_branches(z, groups, dim)
+    alpha = checked("alpha", alpha, z, dim, above=0.0, branches=2)
+    c = checked("c", c, z, dim, branches=2)
+    return eager.pyramidal(z, alpha, c, float(leak), basal_leak=float(basal_leak), groups=groups, dim=dim)
 
 
 def dendrite(x: Tensor) -> Tensor:
@@ -88,14 +115,23 @@ def check_number(name: str, value: Any, *, above: float = -inf) -> float:
     return number
 
 
-def checked(name: str, value: Any, x: Tensor, dim: int, *, above: float = -inf) -> Value:
+def check_branches(z: Tensor, groups: int, dim: int) -> None:
+    """Refuse a pre-activation that does not hold two branches in each group."""
+    if groups < 1 or not -z.dim() <= dim < z.dim() or z.size(dim) % (2 * groups):
+        raise InvalidArgumentError(
+            f"pyramidal got an input of shape {tuple(z.shape)} with groups={groups} and dim={dim}, but needs "
+            "two branches in each group: a size that 2*groups divides along dim"
+        )
+
+
+def checked(name: str, value: Any, x: Tensor, dim: int, *, above: float = -inf, branches: int = 1) -> Value:
     """A parameter that fits `x` along `dim`; the values of tensors are looked at only in eager mode on the CPU."""
     if not isinstance(value, Tensor):
         return check_number(name, value, above=above)
     if not value.dtype.is_floating_point:
         raise DtypeError(f"{name} is a tensor of {value.dtype}, but must be floating-point: use {name}.float()")
     if value.numel() != 1:
-        check_channels(name, value, x, dim)
+        check_channels(name, value, x, dim, branches)
     if value.device.type == "cpu" and not observed() and type(value) in (Tensor, torch.nn.Parameter):
         if value.numel() == 1:
             check_number(name, value.item(), above=above)
@@ -106,15 +142,17 @@ def checked(name: str, value: Any, x: Tensor, dim: int, *, above: float = -inf) 
     return value
 
 
-def check_channels(name: str, value: Tensor, x: Tensor, dim: int) -> None:
-    """Refuse a per-channel parameter whose length is not the size of `x` along `dim`."""
+def check_channels(name: str, value: Tensor, x: Tensor, dim: int, branches: int = 1) -> None:
+    """Refuse a per-channel parameter whose length is not that of one branch of `x` along `dim`."""
     if not -x.dim() <= dim < x.dim():
         raise InvalidArgumentError(
             f"{name} has {value.numel()} values for dimension {dim}, but the input has only {x.dim()} dimensions: "
             f"give one value, or a dim between {-x.dim()} and {x.dim() - 1}"
         )
-    if value.dim() != 1 or value.numel() != x.size(dim):
+    size = x.size(dim) // branches
+    if value.dim() != 1 or value.numel() != size:
+        holds = f"has size {size}" if branches == 1 else f"holds {branches} branches of {size}"
         raise InvalidArgumentError(
-            f"{name} has shape {tuple(value.shape)}, but dimension {dim} of the input has size {x.size(dim)}: "
-            f"give one value, or {x.size(dim)} in one row"
+            f"{name} has shape {tuple(value.shape)}, but dimension {dim} of the input {holds}: "
+            f"give one value, or {size} in one row"
         )

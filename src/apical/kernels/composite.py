@@ -33,6 +33,23 @@ def ada(x: Tensor, alpha: Number, c: Number, leak: float) -> Tensor:
     return y.to(x.dtype)
 
 
+def branches(z: Tensor, groups: int, dim: int) -> tuple[Tensor, Tensor]:
+    """The basal and the apical half of `z` along `dim`, whose channels are ordered by group, then branch."""
+    if groups == 1:
+        basal, apical = z.chunk(2, dim)
+        return basal, apical
+    dim %= z.dim()
+    halves = z.unflatten(dim, (groups, 2, z.size(dim) // (2 * groups)))  # type: ignore[no-untyped-call]
+    return halves.select(dim + 1, 0).flatten(dim, dim + 1), halves.select(dim + 1, 1).flatten(dim, dim + 1)
+
+
+def pyramidal(z: Tensor, alpha: Number, c: Number, leak: float, *, basal_leak: float, groups: int, dim: int) -> Tensor:
+    """max(0,z') + ADA(z''), Eq. 12 of the paper; `basal_leak` and `leak` make the two sides leaky."""
+    basal, apical = branches(wide(z), groups, dim)
+    basal = torch.nn.functional.leaky_relu(basal, basal_leak) if basal_leak else torch.relu(basal)
+    return (basal + ada(apical, alpha, c, leak)).to(z.dtype)
+
+
 def dendrite(x: Tensor) -> Tensor:
     """0 below zero, exp(-x) from zero on, Eq. 2 of the paper."""
     value = wide(x)
