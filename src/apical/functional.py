@@ -31,7 +31,7 @@ def ada(x: Tensor, alpha: Value = 1.0, c: Value = 0.0, leak: float = 0.0, *, dim
     check_leak("leak", leak)
     alpha = checked("alpha", alpha, x, dim, above=0.0)
     c = checked("c", c, x, dim)
-    return eager.ada(x, alpha, c, float(leak), dim=dim)
+    return eager.run(eager.Ada(leak=float(leak), dim=dim), x, alpha, c)
 
 
 def leaky_ada(x: Tensor, alpha: Value = 1.0, c: Value = 0.0, leak: float = 0.01, *, dim: int = 1) -> Tensor:
@@ -49,21 +49,20 @@ def pyramidal(
     groups: int = 1,
     dim: int = 1,
 ) -> Tensor:
-    """The sum of a pyramidal neuron's branches: max(0,z') + ADA(z''), Eq. 12 of the paper.
+    """The sum of a pyramidal neuron's branches: basal(z') + ada(z''), Eq. 12 of the paper, in one pass.
 
-    `z` holds 2*outputs channels along `dim`, ordered by group, within a group the basal z', then the apical z''.
-    `basal_leak` is the slope of the basal branch below zero, `leak` that of the apical one.
-
-    >>> pyramidal(torch.tensor([[2.0, 1.0]]), alpha=1.0, c=1.0)
-    tensor([[3.]])
+    `z` holds 2 * outputs channels along `dim`, ordered by group, within a group basal then apical. The basal branch is
+    ReLU, or leaky ReLU with `basal_leak`; the apical branch is ADA with `alpha`, `c` and `leak`.
     """
     check_input("pyramidal", z)
     check_leak("leak", leak)
     check_leak("basal_leak", basal_leak)
     check_branches(z, groups, dim)
-    alpha = checked("alpha", alpha, z, dim, above=0.0, branches=2)
-    c = checked("c", c, z, dim, branches=2)
-    return eager.pyramidal(z, alpha, c, float(leak), basal_leak=float(basal_leak), groups=groups, dim=dim)
+    half = z.narrow(dim, 0, z.size(dim) // 2)
+    alpha = checked("alpha", alpha, half, dim, above=0.0)
+    c = checked("c", c, half, dim)
+    operation = eager.Pyramidal(float(leak), 0.0, dim, float(basal_leak), groups)
+    return eager.run(operation, z, alpha, c)
 
 
 def dendrite(x: Tensor) -> Tensor:
@@ -103,6 +102,17 @@ def check_leak(name: str, leak: float) -> None:
         raise InvalidArgumentError(f"{name} is {leak}, but must lie in [0, 1]: 0 gives ADA, 0.01 the paper's leaky ADA")
 
 
+def check_branches(z: Tensor, groups: int, dim: int) -> None:
+    """Refuse a size along `dim` that does not hold two branches for every group."""
+    if not -z.dim() <= dim < z.dim():
+        raise InvalidArgumentError(f"dim is {dim}, but must lie between {-z.dim()} and {z.dim() - 1} for this input")
+    if groups < 1 or z.size(dim) % (2 * groups):
+        raise InvalidArgumentError(
+            f"dimension {dim} of the input has size {z.size(dim)}, but must be a multiple of {2 * max(groups, 1)}: "
+            f"a basal and an apical half for each of {groups} groups"
+        )
+
+
 def check_number(name: str, value: Any, *, above: float = -inf) -> float:
     """`value` as a finite float greater than `above`, or the sentence that says why not."""
     try:
@@ -115,23 +125,14 @@ def check_number(name: str, value: Any, *, above: float = -inf) -> float:
     return number
 
 
-def check_branches(z: Tensor, groups: int, dim: int) -> None:
-    """Refuse a pre-activation that does not hold two branches in each group."""
-    if groups < 1 or not -z.dim() <= dim < z.dim() or z.size(dim) % (2 * groups):
-        raise InvalidArgumentError(
-            f"pyramidal got an input of shape {tuple(z.shape)} with groups={groups} and dim={dim}, but needs "
-            "two branches in each group: a size that 2*groups divides along dim"
-        )
-
-
-def checked(name: str, value: Any, x: Tensor, dim: int, *, above: float = -inf, branches: int = 1) -> Value:
+def checked(name: str, value: Any, x: Tensor, dim: int, *, above: float = -inf) -> Value:
     """A parameter that fits `x` along `dim`; the values of tensors are looked at only in eager mode on the CPU."""
     if not isinstance(value, Tensor):
         return check_number(name, value, above=above)
     if not value.dtype.is_floating_point:
         raise DtypeError(f"{name} is a tensor of {value.dtype}, but must be floating-point: use {name}.float()")
     if value.numel() != 1:
-        check_channels(name, value, x, dim, branches)
+        check_channels(name, value, x, dim)
     if value.device.type == "cpu" and not observed() and type(value) in (Tensor, torch.nn.Parameter):
         if value.numel() == 1:
             check_number(name, value.item(), above=above)
@@ -142,17 +143,15 @@ def checked(name: str, value: Any, x: Tensor, dim: int, *, above: float = -inf, 
     return value
 
 
-def check_channels(name: str, value: Tensor, x: Tensor, dim: int, branches: int = 1) -> None:
-    """Refuse a per-channel parameter whose length is not that of one branch of `x` along `dim`."""
+def check_channels(name: str, value: Tensor, x: Tensor, dim: int) -> None:
+    """Refuse a per-channel parameter whose length is not the size of `x` along `dim`."""
     if not -x.dim() <= dim < x.dim():
         raise InvalidArgumentError(
             f"{name} has {value.numel()} values for dimension {dim}, but the input has only {x.dim()} dimensions: "
             f"give one value, or a dim between {-x.dim()} and {x.dim() - 1}"
         )
-    size = x.size(dim) // branches
-    if value.dim() != 1 or value.numel() != size:
-        holds = f"has size {size}" if branches == 1 else f"holds {branches} branches of {size}"
+    if value.dim() != 1 or value.numel() != x.size(dim):
         raise InvalidArgumentError(
-            f"{name} has shape {tuple(value.shape)}, but dimension {dim} of the input {holds}: "
-            f"give one value, or {size} in one row"
+            f"{name} has shape {tuple(value.shape)}, but dimension {dim} of the input has size {x.size(dim)}: "
+            f"give one value, or {x.size(dim)} in one row"
         )

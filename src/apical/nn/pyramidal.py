@@ -118,16 +118,14 @@ class _Pyramidal(nn.Module):
         if type(apical) not in (ADA, LeakyADA) or type(basal) not in (nn.ReLU, nn.LeakyReLU):
             return None
         alpha = apical.alpha
-        return eager.pyramidal(
-            z,
-            alpha,
-            apical.c,
+        operation = eager.Pyramidal(
             apical.leak,
-            basal_leak=basal.negative_slope if type(basal) is nn.LeakyReLU else 0.0,
-            floor=FLOOR if isinstance(alpha, Tensor) else 0.0,
-            groups=self.groups,
-            dim=self.channel_dim,
+            FLOOR if isinstance(alpha, Tensor) else 0.0,
+            self.channel_dim,
+            basal.negative_slope if type(basal) is nn.LeakyReLU else 0.0,
+            self.groups,
         )
+        return eager.run(operation, z, alpha, apical.c)
 
     def _wrong_input(self, missing: bool) -> str:
         name = type(self).__name__
