@@ -8,7 +8,6 @@ from torch import nn
 from torch.fx import Graph, Node
 
 from apical.convert.kinds import (
-    AFFINES,
     IDENTITIES,
     NORM_FUNCTIONS,
     NORMS,
@@ -16,6 +15,7 @@ from apical.convert.kinds import (
     call_input,
     call_kind,
     is_addition,
+    is_affine,
     is_ours,
     module_kind,
 )
@@ -122,8 +122,33 @@ class Network:
         return kinds.pop() if len(kinds) == 1 else None
 
     def sites(self, kinds: tuple[str, ...]) -> list[Site]:
-        """Every call of an activation of `kinds` in the forwards that run, in order."""
-        return [site for traced in self.live if self.kind(traced.module) is None for site in self._own_sites(traced, kinds)]
+        """Every call of an activation of `kinds` in the forwards that run, then the modules that none was seen to call."""
+        owners = [traced for traced in self.live if self.kind(traced.module) is None]
+        called = [site for traced in owners for site in self._own_sites(traced, kinds)]
+        slots = {(site.owner.module.get_submodule(site.target.rpartition(".")[0]), site.target.rpartition(".")[2]) for site in called}
+        return called + [site for site in self._walk(kinds) if (site.owner.module, site.target) not in slots]
+
+    def _walk(self, kinds: tuple[str, ...]) -> Iterator[Site]:
+        """Every place of a module that is an activation, without regard to calls."""
+        for name, module in self.model.named_modules(remove_duplicate=False):
+            if (kind := self.kind(module)) in kinds and kind is not None:
+                parent, _, target = name.rpartition(".")
+                if not is_ours(holder := self.model.get_submodule(parent) if name else module):
+                    yield Site(Traced(parent, holder, error=self._why_unseen(parent)), kind, target, module)
+
+    def _why_unseen(self, name: str) -> str:
+        """Why no call was seen in the module of that name: a forward around it that could not be traced, or none."""
+        while True:
+            traced = self.traced.get(id(self.model.get_submodule(name)))
+            if traced is not None and traced.error:
+                return f"the forward of {type(traced.module).__name__} could not be traced ({traced.error})"
+            if not name:
+                return "no forward that was traced calls it"
+            name = name.rpartition(".")[0]
+
+    def blind(self) -> list[Traced]:
+        """The modules whose forward could not be traced."""
+        return [traced for traced in self.traced.values() if traced.error]
 
     def _own_sites(self, traced: Traced, kinds: tuple[str, ...]) -> list[Site]:
         aligned = align(traced.graphs)
@@ -176,7 +201,7 @@ class Network:
         value, path = self._through(value, mode, path)
         node, path = value.node, (*path, value)
         module = self.resolve(value.owner, node) if node.op == "call_module" else None
-        if isinstance(module, AFFINES):
+        if is_affine(module):
             yield Feed(value, norm, additions, path)
         elif norm is None and (
             (module is not None and self.is_norm(module))
@@ -218,9 +243,9 @@ class Network:
         if isinstance(module, IDENTITIES) and isinstance(source := call_input(node), Node):
             return _at(value, source)
         child = self.traced.get(id(module))
-        if child is None or child.error or isinstance(module, AFFINES) or self.is_norm(module) or self.kind(module):
+        if child is None or child.error or is_affine(module) or self.is_norm(module) or self.kind(module):
             return None
-        result = _output(child.graphs[mode])
+        result = output(child.graphs[mode])
         return Value(child, result, (*value.trail, (value.owner, node)), value.above) if result is not None else None
 
     def _caller_argument(self, value: Value, mode: bool) -> Value | None:
@@ -263,6 +288,10 @@ class Network:
         """Whether every value on `path` is used by the next alone, shape reads aside."""
         return all(len([user for user in value.node.users if not _reads_shape(user)]) == 1 for value in path)
 
+    def modes(self, module: nn.Module) -> set[bool]:
+        """The modes in which this module is called."""
+        return {mode for mode in MODES if self.callers.get((id(module), mode))}
+
     def called_once(self, module: nn.Module) -> bool:
         """Whether one call, in either mode, is all that uses this module."""
         calls = {mode: self.callers.get((id(module), mode), []) for mode in MODES}
@@ -285,7 +314,8 @@ def _at(value: Value, node: Node) -> Value:
     return Value(value.owner, node, value.trail, value.above)
 
 
-def _output(graph: Graph) -> Node | None:
+def output(graph: Graph) -> Node | None:
+    """What a forward returns, where that is one value."""
     result = next(node for node in reversed(graph.nodes) if node.op == "output").args[0]
     return result if isinstance(result, Node) else None
 

@@ -10,7 +10,7 @@ from torch.fx import Node
 from torch.nn import functional as F
 
 from apical.errors import ConversionError
-from apical.nn.activations import Activation
+from apical.nn.layers import Neuron
 
 _MODULES: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -92,8 +92,14 @@ def module_kind(module: nn.Module) -> str | None:
 
 
 def is_ours(module: nn.Module) -> bool:
-    """Whether this is one of apical's own layers, which conversion leaves as it is."""
-    return isinstance(module, Activation) or type(module).__module__.startswith(("apical.nn.", "apical.convert."))
+    """Whether this is one of apical's own activations or pyramidal layers, which conversion leaves as it is."""
+    home = type(module).__module__
+    return home.startswith("apical.convert.") or (home.startswith("apical.nn.") and type(module) is not Neuron)
+
+
+def is_affine(module: nn.Module | None) -> bool:
+    """Whether this is a linear layer or convolution, and not a pyramidal one."""
+    return isinstance(module, AFFINES) and not is_ours(module)
 
 
 def call_kind(node: Node) -> str | None:

@@ -113,7 +113,7 @@ def _trace_module(name: str, module: nn.Module, model: nn.Module, calls: list[di
     try:
         traced.fixed = _fixed_arguments(module, calls)
         for mode in MODES:
-            with _in_mode(model, mode), _attributes_kept(module):
+            with in_mode(model, mode), _attributes_kept(module):
                 traced.graphs[mode] = OwnForward(traced.fixed).trace(module)
     except Exception as error:  # a forward is any code: whatever it raises on symbolic values is the reason
         traced.graphs, traced.error = {}, _first_sentence(error)
@@ -136,7 +136,8 @@ def _fixed_arguments(module: nn.Module, calls: list[dict[str, Any]]) -> dict[str
 
 
 @contextmanager
-def _in_mode(model: nn.Module, mode: bool) -> Iterator[None]:
+def in_mode(model: nn.Module, mode: bool) -> Iterator[None]:
+    """Every module of `model` in that mode, for a while."""
     before = [(module, module.training) for module in model.modules()]
     for module, _ in before:
         module.training = mode
