@@ -8,7 +8,7 @@ from torch import nn
 
 from apical.convert.apply import Application
 from apical.convert.check import looks_trained, probe, same_function, starts_at_zero
-from apical.convert.flow import Network, Site
+from apical.convert.flow import Network
 from apical.convert.kinds import ALL_KINDS, DEFAULT_KINDS, check_kinds
 from apical.convert.measure import shares
 from apical.convert.plan import Decision, decide
@@ -83,8 +83,8 @@ def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
             )
     if unit.pyramidal and not starts_at_zero(probe(unit.apical)):
         raise ConversionError(
-            f"keep_function=True cannot hold: {str(unit.apical)!r}, the apical activation of {str(unit)!r}, has to be 0 "
-            "at 0 with a derivative there, or the branch adds something or never learns: use 'pynada' or 'leaky_pynada'"
+            f"keep_function=True cannot hold: {str(unit.apical)!r}, the apical activation of {str(unit)!r}, has to be "
+            "0 at 0 with a derivative there, or the branch adds something or never learns: use 'pynada'"
         )
 
 

@@ -1,4 +1,4 @@
-"""The decisions carried out: neurons are made in the order of the network, then graphs are edited from the inside out."""
+"""The decisions carried out: neurons made in the order of the network, then graphs edited from the inside out."""
 
 import operator
 from typing import Any
@@ -13,6 +13,7 @@ from apical.convert.kinds import call_input
 from apical.convert.plan import Decision, later_users, overwrites
 from apical.convert.rewrite import Surgery, inline
 from apical.convert.trace import Traced
+from apical.convert.transformer import is_transformer_layer, set_activation
 from apical.nn.pyramidal import pyramidal_layer
 from apical.nn.unit import Unit
 
@@ -79,9 +80,12 @@ class Application:
 
     def _swap(self, decision: Decision) -> None:
         site, new = decision.site, self.made[decision]
+        if is_transformer_layer(site.owner.module):
+            set_activation(self.surgery, site.owner.module, new)
+            return
         if site.module is not None:
             rewires = overwrites(site)
-            self.surgery.replace(site.module, new, only=_slot(site))
+            self.surgery.replace(site.module, new, only=site.slot)
             if not rewires:
                 return
             name = site.target
@@ -99,14 +103,20 @@ class Application:
             self.surgery.replace(norm, nn.Identity())
         if norm is site.owner.module:
             return
-        if site.module is not None and id(site.module) not in self.network.open and all(
-            id(other) in fused for other in self.sites if other.module is site.module
-        ):
+        if is_transformer_layer(site.owner.module):
+            set_activation(self.surgery, site.owner.module, nn.Identity())
+            return
+        if site.module is not None and self._is_all_fused(site.module, fused):
             self.surgery.replace(site.module, nn.Identity())
             return
         for node in site.nodes.values():
             _drop(node)
         self._edited[id(site.owner.module)] = site.owner
+
+    def _is_all_fused(self, activation: nn.Module, fused: set[int]) -> bool:
+        """Whether every call of this module is now part of a pyramidal layer, so that the module can go."""
+        calls = [site for site in self.sites if site.module is activation and site.nodes]
+        return id(activation) not in self.network.open and all(id(site) in fused for site in calls)
 
     def _branch(self, decision: Decision) -> None:
         site, owner = decision.site, decision.site.owner
@@ -130,7 +140,8 @@ class Application:
         inner = self._locate(mode, rest, node)
         if child is not None:
             self._inlined[call] = inline(call.graph, call, child, mode)
-        return self._inlined[call][inner]
+        found: Node = self._inlined[call][inner]
+        return found
 
 
 def _add_branch(affine: Node, activation: Node, name: str, *, in_place: bool) -> None:
@@ -166,12 +177,6 @@ def _drop(node: Node) -> None:
 
 def _depth(traced: Traced) -> int:
     return traced.name.count(".") + bool(traced.name)
-
-
-def _slot(site: Site) -> tuple[nn.Module, str]:
-    """The module that holds the activation, and the name it has there."""
-    path, _, name = site.target.rpartition(".")
-    return site.owner.module.get_submodule(path), name
 
 
 def _stem(feed: Feed) -> str:

@@ -64,7 +64,7 @@ def _norm_has_moved(norm: nn.Module) -> bool:
 
 
 def _is_unlike_a_start(weight: Tensor) -> bool:
-    """Whether a weight's fourth moment is neither that of a uniform (1.8) nor of a (truncated) normal start (2.2..3)."""
+    """Whether a weight's fourth moment is neither that of a uniform (1.8) nor of a (cut) normal start (2.2 to 3)."""
     w = weight.detach().double().flatten()
     w = w - w.mean()
     variance = w.square().mean()

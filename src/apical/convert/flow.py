@@ -7,6 +7,7 @@ from difflib import SequenceMatcher
 from torch import nn
 from torch.fx import Graph, Node
 
+from apical.convert import transformer
 from apical.convert.kinds import (
     IDENTITIES,
     NORM_FUNCTIONS,
@@ -46,6 +47,12 @@ class Site:
     @property
     def label(self) -> str:
         return self.name if self.call == 1 else f"{self.name} (call {self.call})"
+
+    @property
+    def slot(self) -> tuple[nn.Module, str]:
+        """The module that holds the activation, and the name it has there."""
+        path, _, name = self.target.rpartition(".")
+        return self.owner.module.get_submodule(path), name
 
     @property
     def in_place(self) -> bool:
@@ -116,16 +123,16 @@ class Network:
         if (kind := module_kind(module)) is not None:
             return kind
         traced = self.traced.get(id(module))
-        if traced is None or traced.error or any(True for _ in module.parameters()) or any(True for _ in module.children()):
+        if traced is None or traced.error or [*module.parameters(), *module.children()]:
             return None
         kinds = {_single_call(graph) for graph in traced.graphs.values()}
         return kinds.pop() if len(kinds) == 1 else None
 
     def sites(self, kinds: tuple[str, ...]) -> list[Site]:
-        """Every call of an activation of `kinds` in the forwards that run, then the modules that none was seen to call."""
+        """Every call of an activation of `kinds` in the forwards that run, then modules that no call was seen of."""
         owners = [traced for traced in self.live if self.kind(traced.module) is None]
         called = [site for traced in owners for site in self._own_sites(traced, kinds)]
-        slots = {(site.owner.module.get_submodule(site.target.rpartition(".")[0]), site.target.rpartition(".")[2]) for site in called}
+        slots = {site.slot for site in called}
         return called + [site for site in self._walk(kinds) if (site.owner.module, site.target) not in slots]
 
     def _walk(self, kinds: tuple[str, ...]) -> Iterator[Site]:
@@ -135,6 +142,8 @@ class Network:
                 parent, _, target = name.rpartition(".")
                 if not is_ours(holder := self.model.get_submodule(parent) if name else module):
                     yield Site(Traced(parent, holder, error=self._why_unseen(parent)), kind, target, module)
+            elif (kind := transformer.activation_kind(module)) in kinds and kind is not None:
+                yield Site(Traced(name, module, error="torch's own code calls it"), kind, "activation", None)
 
     def _why_unseen(self, name: str) -> str:
         """Why no call was seen in the module of that name: a forward around it that could not be traced, or none."""
@@ -304,7 +313,8 @@ def align(graphs: dict[bool, Graph]) -> dict[Node, Node]:
     if len(graphs) < 2:
         return {}
     first, second = ([*graph.nodes] for graph in graphs.values())
-    matcher = SequenceMatcher(None, *([(n.op, n.target) for n in nodes] for nodes in (first, second)), autojunk=False)
+    calls = [[(node.op, node.target) for node in nodes] for nodes in (first, second)]
+    matcher = SequenceMatcher(None, calls[0], calls[1], autojunk=False)
     return {
         second[block.b + i]: first[block.a + i] for block in matcher.get_matching_blocks() for i in range(block.size)
     }

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.fx import Node
-from torch.nn import functional as F
+from torch.nn import functional
 
 from apical.errors import ConversionError
 from apical.nn.layers import Neuron
@@ -52,7 +52,13 @@ NORMS: tuple[type[nn.Module], ...] = (
     nn.LocalResponseNorm,
     nn.RMSNorm,
 )
-NORM_FUNCTIONS = (F.batch_norm, F.layer_norm, F.group_norm, F.instance_norm, F.rms_norm)
+NORM_FUNCTIONS = (
+    functional.batch_norm,
+    functional.layer_norm,
+    functional.group_norm,
+    functional.instance_norm,
+    functional.rms_norm,
+)
 ADDITIONS: tuple[Any, ...] = (operator.add, operator.iadd, torch.add, "add", "add_")
 
 
@@ -61,12 +67,12 @@ def _functions() -> dict[Any, str]:
     known: dict[Any, str] = {}
     for kind in ALL_KINDS:
         for name in (kind, f"{kind}_"):
-            for home in (F, torch):
+            for home in (functional, torch):
                 if callable(function := getattr(home, name, None)):
                     known[function] = kind
             if hasattr(Tensor, name):
                 known[name] = kind
-    return known | {F.swish: "silu"} if hasattr(F, "swish") else known
+    return known | {functional.swish: "silu"} if hasattr(functional, "swish") else known
 
 
 FUNCTIONS = _functions()
@@ -123,7 +129,7 @@ def call_as_function(node: Node) -> Callable[[Tensor], Tensor] | None:
     target = node.target
     if isinstance(target, str):
         return lambda x: getattr(x.clone(), target)(*node.args[1:], **settings)
-    return lambda x: target(x.clone(), *node.args[1:], **settings)  # type: ignore[operator]
+    return lambda x: target(x.clone(), *node.args[1:], **settings)
 
 
 def call_input(node: Node) -> Any:

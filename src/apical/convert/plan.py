@@ -10,6 +10,7 @@ from apical.convert.branch import ApicalBranch
 from apical.convert.flow import Feed, Network, Site, output
 from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, call_input, is_ours
 from apical.convert.rewrite import why_not
+from apical.convert.transformer import is_transformer_layer
 from apical.errors import ConversionError
 from apical.nn.layers import Neuron
 from apical.nn.unit import Unit
@@ -68,7 +69,7 @@ def _accepted(site: Site, filter_fn: Filter | None) -> bool:
 def _standard(network: Network, site: Site, unit: Unit) -> Decision:
     if is_basal(network, site):
         return Decision(site, "keep", "it is the basal activation of a pyramidal neuron")
-    reason = why_not(site.owner) if site.module is None or overwrites(site) else None
+    reason = why_not(site.owner) if (site.module is None and site.nodes) or overwrites(site) else None
     if reason:
         return Decision(site, "keep", reason)
     decision = Decision(site, "swap")
@@ -133,6 +134,8 @@ def _norm(network: Network, feed: Feed) -> nn.Module | None:
 def _pyramidal(network: Network, site: Site) -> Decision:
     if is_basal(network, site):
         return Decision(site, "keep", "it is the basal activation of a pyramidal neuron")
+    if is_transformer_layer(site.owner.module):
+        return Decision(site, "fuse", affine=site.owner.module.linear1)  # type: ignore[arg-type]
     if not site.nodes:
         return Decision(site, "keep", str(site.owner.error))
     if type(site.owner.module) is Neuron:

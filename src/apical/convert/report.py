@@ -84,7 +84,9 @@ class ConversionReport:
         columns = [name for name in COLUMNS if any(getattr(row, name) for row in self.rows)]
         lines = [columns, *([str(getattr(row, name)) for name in columns] for row in self.rows)]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-        table = ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+        table = [
+            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        ]
         return "\n".join([head, "", table[0], "  ".join("-" * width for width in widths), *table[1:]])
 
 

@@ -6,17 +6,19 @@ old one whose `forward` is generated from the edited graphs. The source travels 
 
 import inspect
 import linecache
-from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 from torch.fx import Graph, Node
 
 from apical.convert.trace import MODES, Traced
 from apical.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PRELUDE = "from math import inf, nan\nimport torch\nfrom torch import device\nNoneType = type(None)\n"
 _IN_PRELUDE = ("inf", "nan", "torch", "device", "NoneType", "fx_pytree", "pytree")
@@ -43,7 +45,7 @@ class Surgery:
         for parent, name in self._slots.get(id(old), []):
             if only is None or (parent is only[0] and name == only[1]):
                 parent._modules[name] = new
-                self._undo.append(lambda parent=parent, name=name: parent._modules.__setitem__(name, old))  # type: ignore[misc]
+                self._undo.append(partial(parent._modules.__setitem__, name, old))
 
     def add(self, parent: nn.Module, name: str, child: nn.Module) -> str:
         """A new child under `name`, or a name like it that is free; returns the name."""
@@ -51,14 +53,21 @@ class Surgery:
             name += "_"
         child.train(parent.training)
         parent.add_module(name, child)
-        self._undo.append(lambda: parent._modules.pop(name) and None)
+        self._undo.append(partial(delattr, parent, name))
         return name
+
+    def set(self, module: nn.Module, name: str, value: Any) -> None:
+        """Another value for an attribute."""
+        before = getattr(module, name)
+        setattr(module, name, value)
+        self._undo += [partial(setattr, module, name, before), partial(delattr, module, name)]
 
     def rewrite(self, traced: Traced) -> None:
         """Give a module the forward of its edited graphs."""
         module, before = traced.module, type(traced.module)
-        module.__class__ = _rewritten(getattr(before, "_apical_base", before), source(traced))
-        self._undo.append(lambda: setattr(module, "__class__", before))
+        base: Any = before._apical_base if issubclass(before, Rewritten) else before
+        module.__class__ = _rewritten(base, source(traced))
+        self._undo.append(partial(setattr, module, "__class__", before))
 
     def undo(self) -> nn.Module:
         """Take everything back, last change first; returns the model as it was."""
@@ -95,10 +104,10 @@ def _outer(traced: Traced, names: list[str]) -> str:
     parameters = [p.replace(annotation=p.empty) for p in traced.signature.parameters.values()]
     signature = str(inspect.Signature(parameters)).replace("(", "(self, ", 1)
     passed = ", ".join(["self", *(p.name for p in parameters if p.name not in traced.fixed)])
+    what = type(traced.module).__name__
     checks = [
         f"    if {name} {'is not' if value is None or isinstance(value, bool) else '!='} {value!r}:\n"
-        f"        raise ValueError(f'{type(traced.module).__name__} was converted for {name}={value!r}, got {{{name}!r}}: "
-        f"undo the conversion to call it so')"
+        f"        raise ValueError(f'{what} was converted for {name}={value!r} and cannot take {name}={{{name}!r}}')"
         for name, value in traced.fixed.items()
     ]
     call = f"({names[0]} if self.training else {names[1]})" if names[0] != names[1] else names[0]
@@ -126,14 +135,14 @@ class Rewritten:
         return (_blank, (self._apical_base, self._apical_source), *reduced[2:])
 
 
-def _blank(base: type[nn.Module], text: str) -> nn.Module:
+def _blank(base: Any, text: str) -> nn.Module:
     """An instance without state, for pickle and copy to fill."""
-    made = _rewritten(base, text)
-    return made.__new__(made)
+    made: Any = _rewritten(base, text)
+    return made.__new__(made)  # type: ignore[no-any-return]
 
 
-@lru_cache(maxsize=None)
-def _rewritten(base: type[nn.Module], text: str) -> type[nn.Module]:
+@cache
+def _rewritten(base: Any, text: str) -> Any:
     """The subclass of `base` whose forward is `text`; the same for the same arguments, so that copies share it."""
     file = f"<apical conversion of {base.__qualname__} {abs(hash(text)):x}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)

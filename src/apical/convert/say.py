@@ -67,9 +67,9 @@ def nothing_found(network: Network, unit: Unit, kinds: tuple[str, ...]) -> str:
     for traced in network.blind():
         if calls := _names_in_code(traced.module):
             return (
-                f"nothing was converted: the forward of {_class(traced)} could not be traced ({traced.error}), so its "
-                f"calls of {', '.join(calls)} were not seen: make them modules (self.act = torch.nn.ReLU() in __init__, "
-                f"self.act(x) in forward), then {call})"
+                f"nothing was converted: the forward of {_class(traced)} could not be traced ({traced.error}), so "
+                f"its calls of {', '.join(calls)} were not seen: make them modules (self.act = torch.nn.ReLU() in "
+                f"__init__, self.act(x) in forward), then {call})"
             )
     others = Counter(site.kind for site in network.sites(ALL_KINDS))
     if others:

@@ -17,6 +17,7 @@ from apical.convert.kinds import is_ours
 MODES = (True, False)
 """The values of `module.training`."""
 
+
 @dataclass(eq=False)
 class Traced:
     """A module and the graph of its own forward in each mode, or the sentence that says why there is none.
@@ -84,7 +85,7 @@ def trace(model: nn.Module) -> dict[int, Traced]:
     calls: dict[int, list[dict[str, Any]]] = {}
     for name, module in model.named_modules():
         if _has_own_forward(module):
-            traced = found[id(module)] = _trace_module(name, module, model, calls.get(id(module), []))
+            traced = found[id(module)] = _trace_module(name, module, calls.get(id(module), []))
             for _, node in traced.nodes():
                 _record(node, module, calls)
     return found
@@ -108,12 +109,12 @@ def _record(node: Node, owner: nn.Module, calls: dict[int, list[dict[str, Any]]]
         calls.setdefault(id(child), []).append(dict(bound.arguments))
 
 
-def _trace_module(name: str, module: nn.Module, model: nn.Module, calls: list[dict[str, Any]]) -> Traced:
+def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> Traced:
     traced = Traced(name, module)
     try:
         traced.fixed = _fixed_arguments(module, calls)
         for mode in MODES:
-            with in_mode(model, mode), _attributes_kept(module):
+            with in_mode(module, mode), _attributes_kept(module):
                 traced.graphs[mode] = OwnForward(traced.fixed).trace(module)
     except Exception as error:  # a forward is any code: whatever it raises on symbolic values is the reason
         traced.graphs, traced.error = {}, _first_sentence(error)
