@@ -59,7 +59,7 @@ def _network(path: str) -> Any:
         factory = getattr(import_module(module), name, None)
     except ModuleNotFoundError as error:
         raise InvalidArgumentError(
-            f"there is no module {error.name!r} here or installed: write package.module:factory, or change to its folder"
+            f"there is no module {error.name!r} here or installed: write package.module:factory"
         ) from error
     if not callable(factory):
         raise InvalidArgumentError(f"{module} has no function or class {name!r}: write package.module:factory")

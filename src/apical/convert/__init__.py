@@ -1,5 +1,6 @@
 """Conversion: another activation, or pyramidal neurons, in any torch network."""
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -65,11 +66,23 @@ def convert_(
 def _check_arguments(model: nn.Module, filter_fn: Any) -> None:
     if not isinstance(model, nn.Module):
         raise ConversionError(f"convert_ needs a torch module, got {type(model).__name__}: convert_(model, 'ada')")
-    if filter_fn is not None and not callable(filter_fn):
+    if filter_fn is not None and not _takes_two(filter_fn):
         raise ConversionError(
             f"filter_fn is {filter_fn!r}, but must be a function of a name and a module: "
             "e.g. filter_fn=lambda name, module: name.startswith('layer1')"
         )
+
+
+def _takes_two(function: Any) -> bool:
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind("name", None)
+    except TypeError:
+        return False
+    except ValueError:  # built-in functions may have no signature
+        return True
+    return True
 
 
 def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:

@@ -23,6 +23,9 @@ def function_of(site: Site) -> Callable[[Tensor], Tensor] | None:
     """What the activation computes, or None where that is learned, random, or depends on other tensors."""
     if site.kind == "rrelu":
         return None
+    if site.module is None and not site.nodes:
+        function: Callable[[Tensor], Tensor] = getattr(site.owner.module, site.target)
+        return function
     if site.module is None:
         return call_as_function(next(iter(site.nodes.values())))
     module = site.module
@@ -47,28 +50,33 @@ def starts_at_zero(activation: nn.Module) -> bool:
 
 
 def looks_trained(model: nn.Module) -> bool:
-    """Whether norms have moved from where they start, or most weights are no longer distributed as at their start."""
+    """Whether norms have moved from where they start, or weights are no longer independent draws."""
     norms = [module for module in model.modules() if isinstance(module, NORMS)]
-    if norms:
-        return any(_norm_has_moved(norm) for norm in norms)
     weights = [module.weight for module in model.modules() if is_affine(module)]
-    moved = [_is_unlike_a_start(weight) for weight in weights if isinstance(weight, Tensor) and weight.numel() >= 512]
-    return bool(moved) and 2 * sum(moved) > len(moved)
+    large = [weight for weight in weights if isinstance(weight, Tensor) and weight.numel() >= 512]
+    return any(_has_moved(norm) for norm in norms) or any(_rows_differ(weight) for weight in large)
 
 
-def _norm_has_moved(norm: nn.Module) -> bool:
+def _has_moved(norm: nn.Module) -> bool:
     seen, scale = getattr(norm, "num_batches_tracked", None), getattr(norm, "weight", None)
     if isinstance(seen, Tensor) and seen.item() > 0:
         return True
     return isinstance(scale, Tensor) and bool((scale != scale.flatten()[0]).any())
 
 
-def _is_unlike_a_start(weight: Tensor) -> bool:
-    """Whether a weight's fourth moment is neither that of a uniform (1.8) nor of a (cut) normal start (2.2 to 3)."""
-    w = weight.detach().double().flatten()
-    w = w - w.mean()
-    variance = w.square().mean()
-    if variance == 0:
+def _rows_differ(weight: Tensor) -> bool:
+    """Whether the mean squares of rows or of columns differ more than those of independent draws would.
+
+    For n draws a mean square has the variance of one square over n. The ratio of what is seen to that is near 1 at
+    the start, whatever the distribution; 10 of its standard deviations above 1 are taken for training.
+    """
+    squares = weight.detach().double().flatten(1).square()
+    variance = squares.var()
+    if min(squares.shape) < 2 or variance == 0:
         return False
-    moment, error = (w**4).mean() / variance**2, 5 * sqrt(24 / w.numel())
-    return bool(moment > 3 + error or 1.8 + error / 3 < moment < 2.2)
+    for dim in (0, 1):
+        means = squares.mean(dim)
+        ratio = means.var() / (variance / squares.size(dim))
+        if ratio - 1 > 10 * sqrt((2 + 8 / squares.size(dim)) / (means.numel() - 1)):
+            return True
+    return False

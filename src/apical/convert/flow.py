@@ -131,7 +131,8 @@ class Network:
     def sites(self, kinds: tuple[str, ...]) -> list[Site]:
         """Every call of an activation of `kinds` in the forwards that run, then modules that no call was seen of."""
         owners = [traced for traced in self.live if self.kind(traced.module) is None]
-        called = [site for traced in owners for site in self._own_sites(traced, kinds)]
+        by_node = {node: s for traced in owners for s in self._own_sites(traced, kinds) for node in s.nodes.values()}
+        called = list(dict.fromkeys(by_node[node] for node in self._in_order() if node in by_node))
         slots = {site.slot for site in called}
         return called + [site for site in self._walk(kinds) if (site.owner.module, site.target) not in slots]
 
@@ -158,6 +159,22 @@ class Network:
     def blind(self) -> list[Traced]:
         """The modules whose forward could not be traced."""
         return [traced for traced in self.traced.values() if traced.error]
+
+    def _in_order(self) -> Iterator[Node]:
+        """The nodes of all forwards that run, in the order in which they run first."""
+        seen: set[Traced] = set()
+        for traced in self.live:
+            yield from self._from(traced, seen)
+
+    def _from(self, traced: Traced, seen: set[Traced]) -> Iterator[Node]:
+        if traced in seen:
+            return
+        seen.add(traced)
+        for _, node in traced.nodes():
+            child = self.traced.get(id(self.resolve(traced, node))) if node.op == "call_module" else None
+            if child is not None and not child.error:
+                yield from self._from(child, seen)
+            yield node
 
     def _own_sites(self, traced: Traced, kinds: tuple[str, ...]) -> list[Site]:
         aligned = align(traced.graphs)
