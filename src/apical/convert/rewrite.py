@@ -146,8 +146,9 @@ def _rewritten(base: Any, text: str) -> Any:
     """The subclass of `base` whose forward is `text`; the same for the same arguments, so that copies share it."""
     file = f"<apical conversion of {base.__qualname__} {abs(hash(text)):x}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {"__name__": f"{base.__module__}"}
+    scope: dict[str, Any] = {}  # without __name__: the compiler would look the globals up in the module of that name
     exec(compile(text, file, "exec"), scope)
+    scope["forward"].__module__ = base.__module__
     members = {
         "forward": scope["forward"],
         "__module__": base.__module__,
