@@ -118,6 +118,8 @@ class _Pyramidal(nn.Module):
         if type(apical) not in (ADA, LeakyADA) or type(basal) not in (nn.ReLU, nn.LeakyReLU):
             return None
         alpha = apical.alpha
+        if isinstance(alpha, Tensor) and alpha.numel() not in (1, self.outputs):
+            return None  # the activation itself says what is wrong
         operation = eager.Pyramidal(
             apical.leak,
             FLOOR if isinstance(alpha, Tensor) else 0.0,
