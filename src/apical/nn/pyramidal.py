@@ -117,6 +117,8 @@ class _Pyramidal(nn.Module):
             apical = apical.owner
         if type(apical) not in (ADA, LeakyADA) or type(basal) not in (nn.ReLU, nn.LeakyReLU):
             return None
+        if basal._forward_hooks or basal._forward_pre_hooks or apical._forward_hooks or apical._forward_pre_hooks:
+            return None
         alpha = apical.alpha
         if isinstance(alpha, Tensor) and alpha.numel() not in (1, self.outputs):
             return None  # the activation itself says what is wrong
