@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from apical.errors import DtypeError, InvalidArgumentError
-from apical.kernels import composite, eager
+from apical.kernels import eager
 from apical.kernels.choice import check_input, observed
 
 __all__ = ["ada", "dendrite", "leaky_ada", "pyramidal", "rbf", "swish"]
@@ -67,23 +67,21 @@ def pyramidal(
 def dendrite(x: Tensor) -> Tensor:
     """The activation observed in human dendrites: 0 below zero, exp(-x) from zero on, Eq. 2 of the paper."""
     check_input(x)
-    return composite.dendrite(x)
+    return eager.dendrite(x)
 
 
 def rbf(x: Tensor, s: Value = 1.0, *, dim: int = 1) -> Tensor:
     """Gaussian radial basis function: exp(-x^2 / s)."""
     check_input(x)
     s = checked("s", s, x, dim, above=0.0)
-    return composite.rbf(x, eager.broadcast(s, x, dim))
+    return eager.rbf(x, s, dim)
 
 
 def swish(x: Tensor, beta: Value = 1.0, *, dim: int = 1) -> Tensor:
     """Swish: x * sigmoid(beta * x)."""
     check_input(x)
     beta = checked("beta", beta, x, dim)
-    if not isinstance(beta, Tensor) and beta == 1.0:
-        return torch.nn.functional.silu(x)
-    return composite.swish(x, eager.broadcast(beta, x, dim))
+    return eager.swish(x, beta, dim)
 
 
 def check_leak(name: str, leak: float) -> None:
@@ -118,7 +116,8 @@ def check_number(name: str, value: Any, *, above: float = -inf) -> float:
 def checked(name: str, value: Any, x: Tensor, dim: int, *, above: float = -inf) -> Value:
     """A parameter that fits `x` along `dim`; the values of tensors are looked at only in eager mode on the CPU."""
     if not isinstance(value, Tensor):
-        return check_number(name, value, above=above)
+        # A proxy of a symbolic trace stands for a tensor whose values nobody knows yet.
+        return value if hasattr(value, "__torch_function__") else check_number(name, value, above=above)
     if not value.dtype.is_floating_point:
         raise DtypeError(f"{name} is a tensor of {value.dtype}, but must be floating-point: use {name}.float()")
     if value.numel() != 1:

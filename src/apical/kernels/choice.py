@@ -86,9 +86,19 @@ def why_not_native(x: Tensor) -> str | None:
         return f"the input's layout is {x.layout}"
     if x.dtype not in native.DTYPES:
         return f"the input's dtype is {x.dtype}"
-    if x.is_neg() or (not x.data_ptr() and x.numel()):
+    if not _has_memory(x):
         return "the input has no memory of its own"
     return None
+
+
+def _has_memory(x: Tensor) -> bool:
+    """False for lazy negation, zeros that were never stored, and wrappers such as batched gradients."""
+    if x.is_neg():
+        return False
+    try:
+        return bool(x.data_ptr()) or not x.numel()
+    except RuntimeError:
+        return False
 
 
 def check_input(x: object) -> None:

@@ -83,6 +83,27 @@ def run(operation: Operation, x: Tensor, alpha: Value, c: Value) -> Tensor:
     return operation.composite(x, alpha, c) if bound is None else operation.forward(x, bound)
 
 
+def dendrite(x: Tensor) -> Tensor:
+    """Eq. 2 of the paper; plain torch on every path."""
+    return composite.dendrite(x)
+
+
+def rbf(x: Tensor, s: Value, dim: int) -> Tensor:
+    """exp(-x^2 / s); plain torch on every path."""
+    return composite.rbf(x, broadcast(s, x, dim))
+
+
+def swish(x: Tensor, beta: Value, dim: int) -> Tensor:
+    """x * sigmoid(beta * x): torch's own fused SiLU for beta = 1, plain torch otherwise."""
+    if type(beta) is float and beta == 1.0:
+        return torch.nn.functional.silu(x)
+    return composite.swish(x, broadcast(beta, x, dim))
+
+
+for _name in ("run", "dendrite", "rbf", "swish"):
+    torch.fx.wrap(_name)  # a symbolic trace keeps these calls whole: proxies have no dtype to branch on
+
+
 class _Fused(torch.autograd.Function):
     """Saves its input and recomputes the rest. Higher derivatives go through the composite.
 
