@@ -67,11 +67,12 @@ def draw_overview(path: Path, curves: list[Curve], surface: Surface) -> None:
         left.set(title="ADA: max(0, x) exp(c - alpha x)", xlabel="x", ylabel="activation", ylim=(-0.08, 1.7))
         left.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         left.legend(frameon=False, loc="upper center", ncols=2)
-        shades = right.contourf(surface.axis, surface.axis, surface.values, levels=20, cmap="viridis")
+        ends = (surface.axis[0], surface.axis[-1]) * 2
+        shades = right.imshow(surface.values, origin="lower", extent=ends, interpolation="bilinear", cmap="viridis")
         for (a, b), label, value in zip(XOR_POINTS.tolist(), XOR_LABELS.tolist(), surface.corners, strict=True):
             right.plot(a, b, "o", markersize=11, color="tab:green" if label else "tab:red", markeredgecolor="white")
             right.annotate(f"{value:.2f}", (a, b), (0, 11), textcoords="offset points", ha="center", color="white")
-        right.set(title="one ADA neuron computes XOR", xlabel="first input", ylabel="second input", aspect="equal")
+        right.set(title="one ADA neuron computes XOR", xlabel="first input", ylabel="second input")
         figure.colorbar(shades, ax=right, label="output")
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
