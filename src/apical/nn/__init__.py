@@ -1,6 +1,8 @@
 """Modules: activations with fixed or learned parameters, pyramidal neurons, and Unit, which names them all."""
 
 from apical.nn.activations import ADA, RBF, Dendrite, LeakyADA, Swish, no_weight_decay
+from apical.nn.evolution import evolve_
+from apical.nn.initialisation import initialise_
 from apical.nn.kinds import register_unit
 from apical.nn.layers import Layers, Neuron
 from apical.nn.pyramidal import PyramidalConv1d, PyramidalConv2d, PyramidalConv3d, PyramidalLinear
@@ -19,6 +21,8 @@ __all__ = [
     "PyramidalLinear",
     "Swish",
     "Unit",
+    "evolve_",
+    "initialise_",
     "no_weight_decay",
     "register_unit",
 ]
