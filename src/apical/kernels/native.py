@@ -99,6 +99,8 @@ def _functions(handle: ctypes.CDLL) -> dict[str, _Table]:
 class Bound(NamedTuple):
     """Parameters ready for C; `alive` holds the memory that `address` and the pointers behind it refer to."""
 
+    forward: Callable[..., None]
+    backward: Callable[..., int]
     address: int
     channels: int
     dtype: torch.dtype
@@ -113,7 +115,7 @@ def ada_forward(x: Tensor, bound: Bound) -> Tensor:
     n = x.numel()
     if n:
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
-        library().ada_forward[x.dtype](x.data_ptr(), y.data_ptr(), n, bound.address, threads)
+        bound.forward(x.data_ptr(), y.data_ptr(), n, bound.address, threads)
     return y
 
 
@@ -132,7 +134,7 @@ def ada_backward(x: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool]) 
         if g.stride() != x.stride():
             g, step = _upstream(g, x.stride())
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
-        if library().ada_backward[x.dtype](
+        if bound.backward(
             x.data_ptr(), g.data_ptr(), step, gx.data_ptr(), n, bound.address, _at(galpha), _at(gc), threads
         ):
             raise MemoryError(_NO_MEMORY)
@@ -146,9 +148,7 @@ def pyramidal_forward(z: Tensor, bound: Bound, dim: int, groups: int) -> Tensor:
     n = y.numel()
     if n:
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
-        library().pyramidal_forward[z.dtype](
-            z.data_ptr(), y.data_ptr(), n, groups, y.size(dim) // groups, bound.address, threads
-        )
+        bound.forward(z.data_ptr(), y.data_ptr(), n, groups, y.size(dim) // groups, bound.address, threads)
     return y
 
 
@@ -164,7 +164,7 @@ def pyramidal_backward(
         g, step = _upstream(g, _halved(z, dim)[1])
         outputs = g.size(dim) // groups
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
-        if library().pyramidal_backward[z.dtype](
+        if bound.backward(
             z.data_ptr(), g.data_ptr(), step, gz.data_ptr(), n, groups, outputs, bound.address, _at(galpha), _at(gc),
             threads,
         ):  # fmt: skip
@@ -174,8 +174,8 @@ def pyramidal_backward(
 
 def _room(bound: Bound, wanted: tuple[bool, bool]) -> tuple[Tensor | None, Tensor | None]:
     """Room for the gradients of alpha and c; zeros, because an empty input leaves it untouched."""
-    alpha, c = (torch.zeros(bound.channels, dtype=bound.dtype) if need else None for need in wanted)
-    return alpha, c
+    alpha = torch.zeros(bound.channels, dtype=bound.dtype) if wanted[0] else None
+    return alpha, torch.zeros(bound.channels, dtype=bound.dtype) if wanted[1] else None
 
 
 def _at(tensor: Tensor | None) -> int | None:
@@ -218,36 +218,49 @@ def bind(
 ) -> Bound:
     """Prepare alpha and c (numbers, or tensors of one value or one per channel along `dim`) for calls on `x`.
 
-    Numbers are prepared once and remembered.
-    Without `basal_leak` (ADA) `inner` matters only where a parameter has several values.
+    With `basal_leak` for the pyramidal sum, without it for ADA. Numbers are prepared once and remembered.
     """
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     if type(alpha) is float and type(c) is float:
         inner = 1 if basal_leak is None else _inner(x, dim)
-        return _bound_numbers(alpha, c, dtype, inner, leak, floor, basal_leak or 0.0)
+        return _bind_numbers(alpha, c, x.dtype, inner, leak, floor, basal_leak)
     channels = max(v.numel() for v in (alpha, c) if isinstance(v, Tensor))
     inner = 1 if basal_leak is None and channels == 1 else _inner(x, dim)
-    return _bind_parameters(
-        _vector(alpha, dtype, channels), _vector(c, dtype, channels), inner, leak, floor, basal_leak or 0.0
-    )
+    return _bind(alpha, c, channels, x.dtype, inner, leak, floor, basal_leak)
 
 
 @lru_cache(maxsize=4096)
-def _bound_numbers(
-    alpha: float, c: float, dtype: torch.dtype, inner: int, leak: float, floor: float, basal_leak: float
+def _bind_numbers(
+    alpha: float, c: float, dtype: torch.dtype, inner: int, leak: float, floor: float, basal_leak: float | None
 ) -> Bound:
-    return _bind_parameters(_constant(alpha, dtype), _constant(c, dtype), inner, leak, floor, basal_leak)
+    return _bind(alpha, c, 1, dtype, inner, leak, floor, basal_leak)
+
+
+def _bind(
+    alpha: Value,
+    c: Value,
+    channels: int,
+    dtype: torch.dtype,
+    inner: int,
+    leak: float,
+    floor: float,
+    basal_leak: float | None,
+) -> Bound:
+    real = torch.float64 if dtype == torch.float64 else torch.float32
+    a, b = _vector(alpha, real, channels), _vector(c, real, channels)
+    values = _Parameters(a.data_ptr(), b.data_ptr(), channels, inner, leak, floor, basal_leak or 0.0)
+    code = library()
+    forward, backward = (
+        (code.ada_forward, code.ada_backward)
+        if basal_leak is None
+        else (code.pyramidal_forward, code.pyramidal_backward)
+    )
+    return Bound(forward[dtype], backward[dtype], ctypes.addressof(values), channels, real, (values, a, b))
 
 
 @lru_cache(maxsize=4096)
 def _constant(value: float, dtype: torch.dtype) -> Tensor:
     with torch.inference_mode(False):
         return torch.tensor([value], dtype=dtype, device="cpu")
-
-
-def _bind_parameters(alpha: Tensor, c: Tensor, inner: int, leak: float, floor: float, basal_leak: float) -> Bound:
-    values = _Parameters(alpha.data_ptr(), c.data_ptr(), alpha.numel(), inner, leak, floor, basal_leak)
-    return Bound(ctypes.addressof(values), alpha.numel(), alpha.dtype, (values, alpha, c))
 
 
 def _inner(x: Tensor, dim: int) -> int:
@@ -258,5 +271,8 @@ def _inner(x: Tensor, dim: int) -> int:
 
 def _vector(value: Value, dtype: torch.dtype, channels: int) -> Tensor:
     """A parameter as C reads it: `channels` values in a row, in the dtype of the arithmetic."""
-    vector = value.to(dtype).reshape(-1) if isinstance(value, Tensor) else _constant(value, dtype)
-    return vector if vector.numel() == channels and vector.is_contiguous() else vector.expand(channels).contiguous()
+    if not isinstance(value, Tensor):
+        value = _constant(value, dtype)
+    elif value.dtype != dtype:
+        value = value.to(dtype)
+    return value if value.numel() == channels and value.is_contiguous() else value.expand(channels).contiguous()
