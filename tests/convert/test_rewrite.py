@@ -139,6 +139,14 @@ def test_a_rewritten_module_compiles_without_a_break(unit: str) -> None:
     assert torch.allclose(compiled(x), model(x), atol=1e-6)
 
 
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_a_rewritten_module_exports(unit: str) -> None:
+    model, x = Net(), torch.randn(5, 4)
+    apical.convert_(model, unit)
+    exported = torch.export.export(model.eval(), (x,)).module()
+    assert torch.allclose(exported(x), model(x), atol=1e-6)
+
+
 class Other(nn.Module):
     """Another forward from the same file as Net's."""
 

@@ -168,6 +168,8 @@ def _why_not_fused(
         return f"its {type(affine).__name__} is more than torch's own layer"
     if not all(p.requires_grad for part in (affine, norm) if part is not None for p in part.parameters()):
         return "its layers are frozen"
+    if norm is not None and norm.training != affine.training:
+        return "its norm is in another mode than its layer"
     if norm is site.owner.module:
         return _why_not_removed(network, site, feeds)
     return why_not(site.owner) if site.module is None else None

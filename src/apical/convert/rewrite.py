@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from apical.convert.trace import MODES, Traced
 from apical.errors import ConversionError
@@ -80,6 +80,8 @@ def why_not(traced: Traced) -> str | None:
     """The reason why this module's forward cannot be replaced, or None."""
     if "forward" in vars(traced.module):
         return "its forward is set on the instance"
+    if isinstance(traced.module, GraphModule):
+        return "it is a GraphModule, whose forward torch generates"
     try:
         source(traced)
     except ConversionError as error:
