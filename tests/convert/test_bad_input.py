@@ -150,6 +150,29 @@ def test_a_forward_that_cannot_be_replaced_says_why() -> None:
     assert "its forward is set on the instance" in refused(patched, "ada")
 
 
+class SharedAct(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.act = nn.Linear(4, 4), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.one(x)) + self.act(x)
+
+
+def test_a_shared_activation_in_a_forward_that_cannot_be_replaced_is_kept() -> None:
+    assert len(apical.convert_(SharedAct(), "pynada").converted) == 1
+    sentence = refused(torch.fx.symbolic_trace(SharedAct()), "pynada")
+    assert "its module has other callers, and it is a GraphModule" in sentence
+
+
+def test_a_conversion_that_fails_halfway_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = SharedAct()
+    monkeypatch.setattr("apical.convert.apply._drop", lambda node: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        apical.convert_(model, "pynada")
+    assert (type(model), type(model.one), type(model.act)) == (SharedAct, nn.Linear, nn.ReLU)
+
+
 def test_what_is_no_model_and_what_is_no_unit() -> None:
     with pytest.raises(ConversionError, match="needs a torch module, got function"):
         apical.convert_(F.relu, "ada")  # type: ignore[arg-type]
