@@ -157,12 +157,35 @@ def test_layer_norm_in_a_linear_layer() -> None:
     torch.testing.assert_close(layer(x), torch.relu(basal) + F.ada(apical))
 
 
-def test_a_residual_joins_the_basal_branch_before_its_activation() -> None:
+@pytest.mark.parametrize("norm", [None, nn.BatchNorm2d, partial(nn.GroupNorm, 2)])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_residual_joins_the_basal_branch_before_its_activation(norm: Any, groups: int, training: bool) -> None:
     torch.manual_seed(0)
-    layer = PyramidalConv2d(4, 4, 3, padding=1, norm=nn.BatchNorm2d).eval()
-    x, identity = torch.randn(2, 4, 5, 5), torch.randn(2, 4, 5, 5)
-    basal, apical = layer.norm(layer._affine(x)).chunk(2, 1)
-    torch.testing.assert_close(layer(x, residual=identity), torch.relu(basal + identity) + F.ada(apical))
+    layer = PyramidalConv2d(4, 4, 3, padding=1, norm=norm, groups=groups, dtype=torch.float64).train(training)
+    basal, apical = branches(layer, nn.Conv2d, (4, 4, 3), {"padding": 1, "groups": groups})
+    norms = [norm(4).double().train(training) for _ in range(2)] if norm else [nn.Identity(), nn.Identity()]
+    x, identity = (torch.randn(2, 4, 5, 5, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    y = layer(x, residual=identity)
+    plain = torch.relu(norms[0](basal(x)) + identity) + F.ada(norms[1](apical(x)))
+    torch.testing.assert_close(y, plain)
+    weights = torch.randn_like(y)
+    for ours, theirs in zip(
+        *(torch.autograd.grad((out * weights).sum(), (x, identity)) for out in (y, plain)), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+    assert torch.autograd.gradgradcheck(lambda x, r: layer(x[:1, :, :2, :2], residual=r[:1, :, :2, :2]), (x, identity))
+
+
+def test_a_residual_may_broadcast_and_leaves_what_hooks_saw_alone() -> None:
+    torch.manual_seed(0)
+    layer, seen = PyramidalConv2d(4, 4, 1, norm=nn.BatchNorm2d), []
+    layer.norm.register_forward_hook(lambda module, args, output: seen.append((output, output.clone())))
+    x, vector = torch.randn(2, 4, 5, 5), torch.randn(4, 1, 1, requires_grad=True)
+    layer(x, residual=vector).sum().backward()
+    assert vector.grad.shape == vector.shape
+    layer(x, residual=torch.randn_like(x))
+    assert all(torch.equal(output, copy) for output, copy in seen)
 
 
 def test_a_longer_apical_dendrite_has_its_own_input_weight_and_norm() -> None:
