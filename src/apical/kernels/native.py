@@ -1,7 +1,7 @@
 """The C library: found, loaded and called here and nowhere else.
 
 Arguments are taken as checked: plain CPU tensors of one of DTYPES; alpha and c as `bind` prepared them. Their
-gradients come as float64 of shape (2, channels).
+gradients come as `channels` values in the dtype of the arithmetic, where `wanted` asks for them.
 """
 
 import ctypes
@@ -23,10 +23,10 @@ _Table = dict[torch.dtype, Callable[..., Any]]
 _POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "ada_forward": ([_POINTER, _POINTER, _SIZE, _POINTER, _INT], None),
-    "ada_backward": ([_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _POINTER, _INT], _INT),
+    "ada_backward": ([_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _POINTER, _POINTER, _INT], _INT),
     "pyramidal_forward": ([_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER, _INT], None),
     "pyramidal_backward": (
-        [_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER, _INT],
+        [_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER, _POINTER, _INT],
         _INT,
     ),
 }
@@ -101,6 +101,7 @@ class Bound(NamedTuple):
 
     address: int
     channels: int
+    dtype: torch.dtype
     alive: tuple[Any, ...]
 
 
@@ -116,24 +117,26 @@ def ada_forward(x: Tensor, bound: Bound) -> Tensor:
     return y
 
 
-def ada_backward(x: Tensor, g: Tensor, bound: Bound, *, sums: bool) -> tuple[Tensor, Tensor | None]:
-    """The gradient of x and, with `sums`, those of alpha and c."""
+Gradients = tuple[Tensor, Tensor | None, Tensor | None]
+
+
+def ada_backward(x: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool]) -> Gradients:
+    """The gradients of x, alpha and c."""
     if not x.is_contiguous():
         x = _dense(x)
     gx = torch.empty_like(x)
+    galpha, gc = _room(bound, wanted)
     n = x.numel()
-    totals = torch.zeros(2, bound.channels, dtype=torch.float64) if sums else None
     if n:
         step = 1
         if g.stride() != x.stride():
             g, step = _upstream(g, x.stride())
-        out = None if totals is None else totals.data_ptr()
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
         if library().ada_backward[x.dtype](
-            x.data_ptr(), g.data_ptr(), step, gx.data_ptr(), n, bound.address, out, threads
+            x.data_ptr(), g.data_ptr(), step, gx.data_ptr(), n, bound.address, _at(galpha), _at(gc), threads
         ):
             raise MemoryError(_NO_MEMORY)
-    return gx, totals
+    return gx, galpha, gc
 
 
 def pyramidal_forward(z: Tensor, bound: Bound, dim: int, groups: int) -> Tensor:
@@ -150,31 +153,33 @@ def pyramidal_forward(z: Tensor, bound: Bound, dim: int, groups: int) -> Tensor:
 
 
 def pyramidal_backward(
-    z: Tensor, g: Tensor, bound: Bound, dim: int, groups: int, *, sums: bool
-) -> tuple[Tensor, Tensor | None]:
-    """The gradient of z and, with `sums`, those of alpha and c."""
+    z: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool], dim: int, groups: int
+) -> Gradients:
+    """The gradients of z, alpha and c."""
     z = _dense(z)
     gz = torch.empty_like(z)
+    galpha, gc = _room(bound, wanted)
     n = g.numel()
-    totals = torch.zeros(2, bound.channels, dtype=torch.float64) if sums else None
     if n:
         g, step = _upstream(g, _halved(z, dim)[1])
-        out = None if totals is None else totals.data_ptr()
+        outputs = g.size(dim) // groups
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
         if library().pyramidal_backward[z.dtype](
-            z.data_ptr(),
-            g.data_ptr(),
-            step,
-            gz.data_ptr(),
-            n,
-            groups,
-            g.size(dim) // groups,
-            bound.address,
-            out,
+            z.data_ptr(), g.data_ptr(), step, gz.data_ptr(), n, groups, outputs, bound.address, _at(galpha), _at(gc),
             threads,
-        ):
+        ):  # fmt: skip
             raise MemoryError(_NO_MEMORY)
-    return gz, totals
+    return gz, galpha, gc
+
+
+def _room(bound: Bound, wanted: tuple[bool, bool]) -> tuple[Tensor | None, Tensor | None]:
+    """Room for the gradients of alpha and c; zeros, because an empty input leaves it untouched."""
+    alpha, c = (torch.zeros(bound.channels, dtype=bound.dtype) if need else None for need in wanted)
+    return alpha, c
+
+
+def _at(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
 
 
 def is_dense(x: Tensor) -> bool:
@@ -242,7 +247,7 @@ def _constant(value: float, dtype: torch.dtype) -> Tensor:
 
 def _bind_parameters(alpha: Tensor, c: Tensor, inner: int, leak: float, floor: float, basal_leak: float) -> Bound:
     values = _Parameters(alpha.data_ptr(), c.data_ptr(), alpha.numel(), inner, leak, floor, basal_leak)
-    return Bound(ctypes.addressof(values), alpha.numel(), (values, alpha, c))
+    return Bound(ctypes.addressof(values), alpha.numel(), alpha.dtype, (values, alpha, c))
 
 
 def _inner(x: Tensor, dim: int) -> int:
