@@ -147,6 +147,8 @@ def _seeded(seed: int | None) -> Iterator[None]:
     if seed is None:
         yield
         return
+    if not isinstance(seed, int) or seed < 0:
+        raise InvalidArgumentError(f"seed is {seed!r}, but must be an integer from 0 on")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
