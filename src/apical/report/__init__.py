@@ -1,0 +1,1 @@
+"""Results as pictures and pages: gathered by pure functions, then drawn."""
