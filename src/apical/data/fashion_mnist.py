@@ -35,6 +35,8 @@ CLASSES = (
     "ankle boot",
 )
 VALIDATION = 10_000
+SPLIT_SHA256 = "0b7d270d21dd21640cdbbaa7ff9e9a75f79e920f9aa72b8193d856348065985d"
+"""`split_hash` of the ids of the authors' split."""
 
 
 def find(folder: Path) -> Path | None:

@@ -30,6 +30,7 @@ CHUNK = 128
 FEW = 2 * CHUNK
 """Below this many files a second process costs more than it brings."""
 FILE_LIMIT = 1 << 28
+ENDED = "a decoding process ended without an answer: there may not be enough memory; try --workers 1"
 
 
 @dataclass(frozen=True)
@@ -132,15 +133,18 @@ def _serve(
 
 def _say(process: "subprocess.Popen[str]", message: dict[str, Any]) -> None:
     assert process.stdin is not None
-    process.stdin.write(json.dumps(message) + "\n")
-    process.stdin.flush()
+    try:
+        process.stdin.write(json.dumps(message) + "\n")
+        process.stdin.flush()
+    except BrokenPipeError as error:
+        raise DataError(ENDED) from error
 
 
 def _hear(process: "subprocess.Popen[str]") -> dict[str, Any]:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise DataError("a decoding process ended without an answer: there may not be enough memory; try --workers 1")
+        raise DataError(ENDED)
     answer: dict[str, Any] = json.loads(line)
     if "error" in answer:
         raise DataError(answer["error"])

@@ -71,12 +71,12 @@ def draw(panels: Sequence[Panel], path: Path, *, title: str = "") -> None:
     columns = 3 if panels and panels[0].kind == "text" else min(6, max(1, len(panels)))
     rows = max(1, -(-len(panels) // columns))
     figure = figure_class(
-        figsize=(12, 0.6 + rows * 12 / columns * (0.45 if columns == 3 else 1.2)), layout="constrained"
+        figsize=(12, 0.6 + rows * 12 / columns * (0.27 if columns == 3 else 1.2)), layout="constrained"
     )
     figure.suptitle(_plain(title))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis, panel in zip(axes, panels, strict=False):
-        axis.set_title(_plain(panel.title), fontsize=8)
+        axis.set_title(_plain(panel.title), fontsize=8, loc="left" if panel.kind == "text" else "center")
         _draw_panel(axis, panel)
     for axis in axes:
         axis.set_axis_off()
@@ -88,7 +88,7 @@ def draw(panels: Sequence[Panel], path: Path, *, title: str = "") -> None:
 
 def _draw_panel(axis: Any, panel: Panel) -> None:
     if panel.kind == "text":
-        wrapped = textwrap.fill(_plain(str(panel.content)), 48)
+        wrapped = textwrap.fill(_plain(str(panel.content)), 62)
         axis.text(0, 1, wrapped, va="top", fontsize=7, family="DejaVu Sans", transform=axis.transAxes)
     elif panel.kind == "spectrogram":
         axis.imshow(panel.content, origin="lower", aspect="auto", vmin=DECIBEL_FLOOR, vmax=0, cmap="magma")
