@@ -130,9 +130,11 @@ def _tar_members(archive: Path) -> Iterator[Member]:
 
 
 def _refuse_truncated(file: tarfile.TarFile, archive: Path) -> None:
-    """tarfile takes a cut after a whole member for the end: an archive ends with a block of zeros."""
+    """tarfile takes a cut for the end: an archive ends with zeros, and a compressed stream with its checksum."""
     stream = file.fileobj
     assert stream is not None
     stream.seek(file.offset)
     if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
         raise DataError(f"{archive} ends without the mark that ends a tar archive: it is truncated, fetch it again")
+    if len(stream.read(CHUNK)) == CHUNK:
+        raise DataError(f"{archive} goes on long after its last member: it is refused")
