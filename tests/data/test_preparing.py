@@ -183,7 +183,7 @@ def test_a_prepared_set_opens_from_a_cache_that_cannot_be_written(unprivileged, 
 
 
 def test_fashion_mnist_with_other_bytes_is_refused(home, fabricate):
-    root = fabricate.fashion_mnist(60_000, 10_000)
+    root = fabricate.fashion_mnist()
     with pytest.raises(DataError, match="is not Fashion-MNIST's: its unpacked bytes have the sha256"):
         data.prepare("fashion-mnist", root)
     assert left_behind(home) == []
