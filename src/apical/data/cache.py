@@ -31,6 +31,8 @@ class Draft:
         self.folder, self.partial, self.progress = folder, partial, progress
         self.workers = workers or os.cpu_count() or 1
         self.ids: list[str] = []
+        self.row_means: NDArray[np.float64] | None = None
+        """Mean stored value of each row, for images: a split's training mean follows without reading them again."""
         self.facts: dict[str, Any] = {}
         self._splits: dict[str, Any] = {}
 
@@ -70,6 +72,8 @@ class Draft:
             self.save(f"splits/{name}/{part}", np.asarray(rows, np.int64))
         hashed = split_hash([self.ids[i] for i in rows] for rows in parts)
         self._splits[name] = {"counts": [len(rows) for rows in parts], "sha256": hashed}
+        if self.row_means is not None and len(parts.train):
+            self._splits[name]["train_mean"] = float(self.row_means[parts.train].mean())
 
     def seal(self) -> None:
         """Hash the arrays, write the manifest, and bring everything to disk."""
@@ -176,6 +180,10 @@ class Store:
         self.manifest = _read_manifest(folder / MANIFEST)
 
     def array(self, name: str) -> NDArray[Any]:
+        """One array, mapped: plain to numpy, which is slow with maps of its own kind."""
+        return self.map(name).view(np.ndarray)
+
+    def map(self, name: str) -> NDArray[Any]:
         """One array, mapped copy-on-write: many processes share one copy of the data."""
         path = self.folder / f"{name}.npy"
         try:

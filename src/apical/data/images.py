@@ -31,7 +31,6 @@ def open_image(data: bytes, *, origin: object, mode: str = "RGB") -> "Image":
         image: Image = pil.open(io.BytesIO(data))
         if image.width * image.height > PIXEL_LIMIT:
             raise DataError(f"{origin} has {image.width} x {image.height} pixels, more than any image of a data set")
-        image.draft(mode, image.size)  # JPEG decodes greyscale and colour straight into what is asked
         image.load()
         return image if image.mode == mode else image.convert(mode)
     except DataError:

@@ -45,13 +45,15 @@ class Images:
     heavy: bool = False
 
     def __call__(self, raw: NDArray[Any], keys: Keys, draw: Draw | None) -> Tensor:
-        images = torch.from_numpy(raw).to(torch.float32).div_(self.divisor)
+        if not self.sigma and not self.pad:  # one pass over the bytes
+            return torch.add(torch.tensor(-self.mean), torch.from_numpy(raw), alpha=1 / self.divisor)
+        images = torch.from_numpy(raw).to(torch.float32).mul_(1 / self.divisor)
         if self.sigma:
             noise = normal(keys, raw.shape[1:], "input noise", self.noise_seed)
             images.add_(torch.from_numpy(noise), alpha=self.sigma)
         if self.pad:
             images = torch.nn.functional.pad(images, (self.pad,) * 4)
-        return images.sub_(self.mean) if self.mean else images
+        return images.sub_(self.mean)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -175,7 +175,7 @@ def _build(listing: Listing, draft: Draft, size: int | None) -> None:
         names, codes = np.unique(np.array(labels), return_inverse=True)
         draft.save("labels", codes.astype(np.int64))
         draft.facts["class_names"] = names.tolist()
-    draft.save("sums", decoded.sums)
+    draft.row_means = decoded.means
     draft.identify([Path(listing.paths[i]).as_posix() for i in order])
     given = None if listing.parts is None else np.array(listing.parts)[order]
     draft.split("paper", parts_of(draft.ids, given))

@@ -40,7 +40,7 @@ def build(folder: Path, draft: Draft) -> None:
         paths, draft.path("inputs"), Decoding("image", SHAPE), workers=draft.workers, progress=draft.progress
     )
     draft.save("labels", labels)
-    draft.save("sums", decoded.sums)
+    draft.row_means = decoded.means
     draft.identify([p.stem for p in paths])
     draft.facts["class_names"] = class_names(folder)
     n = len(train)

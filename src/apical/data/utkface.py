@@ -47,7 +47,7 @@ def build(folder: Path, draft: Draft) -> None:
     ids = [p.name.removesuffix(".chip.jpg") for p in paths]
     draft.save("age", labels[:, 0].astype(np.float32))
     draft.save("gender", labels[:, 1])
-    draft.save("sums", decoded.sums)
+    draft.row_means = decoded.means
     draft.identify(ids)
     paper = random_split(ids)
     draft.split("paper", paper)
