@@ -13,7 +13,7 @@ _HOME = {
     "Dendrite": "apical.nn",
     "no_weight_decay": "apical.nn",
 }
-_MODULES = ("bench", "data", "errors", "functional", "kernels", "nn")
+_MODULES = ("bench", "data", "errors", "functional", "kernels", "nn", "report")
 
 __all__ = ["__version__", *_HOME, *_MODULES]  # noqa: PLE0604
 

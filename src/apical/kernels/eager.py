@@ -1,14 +1,170 @@
-"""ADA in eager mode: one call, one saved tensor, whichever path computes it."""
+"""The fused operations in eager mode: one call, one saved tensor, whichever path computes it.
 
-from typing import Any
+An `Operation` holds the settings of a call and knows its formula three ways; `run` picks the way. The arguments are
+taken as checked.
+"""
+
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from apical.kernels import choice, composite, native
 
+Value = float | Tensor
 
-def broadcast(value: float | Tensor, x: Tensor, dim: int) -> float | Tensor:
+
+class Operation(Protocol):
+    """What is computed from x, alpha and c: in plain torch, or by the C library with alpha and c bound to it."""
+
+    def composite(self, x: Tensor, alpha: Value, c: Value) -> Tensor: ...
+    def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound: ...
+    def forward(self, x: Tensor, bound: native.Bound) -> Tensor: ...
+    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, *, sums: bool) -> tuple[Tensor, Tensor | None]: ...
+
+
+class Ada(NamedTuple):
+    """leak*min(0,x) + max(0,x)*exp(c - alpha*max(0,x)), alpha held at `floor` from below."""
+
+    leak: float = 0.0
+    floor: float = 0.0
+    dim: int = 1
+
+    def composite(self, x: Tensor, alpha: Value, c: Value) -> Tensor:
+        return composite.ada(x, *_broadcast(x, alpha, c, self.floor, self.dim), self.leak)
+
+    def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound:
+        return native.bind(x, alpha, c, self.dim, self.leak, self.floor)
+
+    def forward(self, x: Tensor, bound: native.Bound) -> Tensor:
+        return native.ada_forward(x, bound)
+
+    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, *, sums: bool) -> tuple[Tensor, Tensor | None]:
+        return native.ada_backward(x, g, bound, sums=sums)
+
+
+class Pyramidal(NamedTuple):
+    """basal(x') + ADA(x''), Eq. 12 of the paper; x' and x'' are the halves of x along `dim`, group by group."""
+
+    leak: float = 0.0
+    floor: float = 0.0
+    dim: int = 1
+    basal_leak: float = 0.0
+    groups: int = 1
+
+    def composite(self, x: Tensor, alpha: Value, c: Value) -> Tensor:
+        basal, apical = composite.branches(x, self.groups, self.dim)
+        values = _broadcast(apical, alpha, c, self.floor, self.dim)
+        return composite.pyramidal(basal, apical, *values, self.leak, self.basal_leak)
+
+    def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound:
+        return native.bind(x, alpha, c, self.dim, self.leak, self.floor, self.basal_leak)
+
+    def forward(self, x: Tensor, bound: native.Bound) -> Tensor:
+        return native.pyramidal_forward(x, bound, self.dim, self.groups)
+
+    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, *, sums: bool) -> tuple[Tensor, Tensor | None]:
+        return native.pyramidal_backward(x, g, bound, self.dim, self.groups, sums=sums)
+
+
+def run(operation: Operation, x: Tensor, alpha: Value, c: Value) -> Tensor:
+    """Compute `operation` by the path that fits the call. Numbers must be floats."""
+    path = choice.path(x)
+    if path == "native":
+        bound = operation.bind(x, alpha, c)
+    else:
+        choice.check_input(x)  # what is native is a floating-point tensor
+        if path == "composite":
+            return operation.composite(x, alpha, c)
+        bound = None
+    tensors = () if type(alpha) is type(c) is float else tuple(v for v in (alpha, c) if isinstance(v, Tensor))
+    if torch.is_grad_enabled() and (x.requires_grad or any(v.requires_grad for v in tensors)):
+        return _apply(x, (operation, bound, alpha, c), *tensors)  # type: ignore[no-any-return, no-untyped-call]
+    return operation.composite(x, alpha, c) if bound is None else operation.forward(x, bound)
+
+
+def dendrite(x: Tensor) -> Tensor:
+    """Eq. 2 of the paper; plain torch on every path."""
+    return composite.dendrite(x)
+
+
+def rbf(x: Tensor, s: Value, dim: int) -> Tensor:
+    """exp(-x^2 / s); plain torch on every path."""
+    return composite.rbf(x, broadcast(s, x, dim))
+
+
+def swish(x: Tensor, beta: Value, dim: int) -> Tensor:
+    """x * sigmoid(beta * x): torch's own fused SiLU for beta = 1, plain torch otherwise."""
+    if type(beta) is float and beta == 1.0:
+        return torch.nn.functional.silu(x)
+    return composite.swish(x, broadcast(beta, x, dim))
+
+
+for _name in ("run", "dendrite", "rbf", "swish"):
+    torch.fx.wrap(_name)  # a symbolic trace keeps these calls whole: proxies have no dtype to branch on
+
+
+class _Fused(torch.autograd.Function):
+    """Saves its input and recomputes the rest. Higher derivatives go through the composite.
+
+    `call` is (operation, bound, alpha, c); those of alpha and c that are tensors come once more as `tensors`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, call: tuple[Any, ...], *tensors: Tensor) -> Tensor:
+        operation, bound, alpha, c = call
+        if tensors:  # kept by save_for_backward alone, which notices changes in place
+            ctx.call = operation, bound, *(v if type(v) is float else None for v in (alpha, c))
+        else:
+            ctx.call = call
+        ctx.save_for_backward(x, *tensors)
+        return operation.composite(x, alpha, c) if bound is None else operation.forward(x, bound)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, *tensors = ctx.saved_tensors
+        operation, bound, alpha, c = ctx.call
+        if bound is None or torch.is_grad_enabled() or choice.observed() or choice.why_not_native(g) is not None:
+            return _recomputed(ctx, g)
+        gx, sums = operation.backward(x, g, bound, sums=bool(tensors))
+        if sums is None:
+            return gx, None
+        of_tensors = [total for total, number in zip(sums, (alpha, c), strict=True) if number is None]
+        return gx, None, *(_fit(total, value) for total, value in zip(of_tensors, tensors, strict=True))
+
+
+# The part of `apply` that unwraps functorch tensors is skipped: under a transform `run` never comes here.
+_apply = super(torch.autograd.Function, _Fused).apply
+
+
+def _recomputed(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients by differentiating the composite, differentiable themselves where the caller asks for a graph."""
+    operation, _, alpha, c = ctx.call
+    saved = list(ctx.saved_tensors)
+    wanted = [need for i, need in enumerate(ctx.needs_input_grad) if i != 1]
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        if not create_graph:
+            saved = [v.detach().requires_grad_(need) for v, need in zip(saved, wanted, strict=True)]
+        values = saved[1:]
+        y = operation.composite(saved[0], *(values.pop(0) if v is None else v for v in (alpha, c)))
+        targets = [v for v, need in zip(saved, wanted, strict=True) if need]
+        found = list(torch.autograd.grad(y, targets, g, create_graph=create_graph))
+    gx, *rest = (found.pop(0) if need else None for need in wanted)
+    return gx, None, *rest
+
+
+def _fit(total: Tensor, value: Tensor) -> Tensor:
+    """The gradient of a parameter from its sums per channel, in the shape and dtype of the parameter."""
+    total = total if value.numel() == total.numel() else total.sum()
+    return total.to(value.dtype).reshape(value.shape)
+
+
+def _broadcast(x: Tensor, alpha: Value, c: Value, floor: float, dim: int) -> tuple[Value, Value]:
+    return broadcast(_above(alpha, floor), x, dim), broadcast(c, x, dim)
+
+
+def broadcast(value: Value, x: Tensor, dim: int) -> Value:
     """A parameter in the dtype of the arithmetic, shaped so that its values meet the channels of `x` along `dim`."""
     if not isinstance(value, Tensor):
         return value
@@ -20,80 +176,9 @@ def broadcast(value: float | Tensor, x: Tensor, dim: int) -> float | Tensor:
     return value.reshape(shape)
 
 
-def above(value: float | Tensor, floor: float) -> float | Tensor:
+def _above(value: Value, floor: float) -> Value:
     """`value`, held at `floor` from below; its gradient passes straight through, so that it can come back."""
     if not isinstance(value, Tensor) or not floor:
         return value
     held = value.detach()
     return torch.where(held < floor, torch.full_like(held, floor), held) + (value - held)
-
-
-def _composite_ada(x: Tensor, alpha: float | Tensor, c: float | Tensor, leak: float, floor: float, dim: int) -> Tensor:
-    return composite.ada(x, broadcast(above(alpha, floor), x, dim), broadcast(c, x, dim), leak)
-
-
-class _Ada(torch.autograd.Function):
-    """Saves its input; recomputes the rest. Higher derivatives go through the composite."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, alpha: float | Tensor, c: float | Tensor, leak: float, floor: float, dim: int, path: str
-    ) -> Tensor:
-        ctx.save_for_backward(x, *(v for v in (alpha, c) if isinstance(v, Tensor)))
-        ctx.numbers = (None if isinstance(alpha, Tensor) else alpha, None if isinstance(c, Tensor) else c)
-        ctx.constants = (leak, floor, dim)
-        run = native.ada_forward if path == "native" else _composite_ada
-        return run(x, alpha, c, leak, floor, dim)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, *tensors = ctx.saved_tensors
-        alpha, c = (tensors.pop(0) if v is None else v for v in ctx.numbers)
-        wanted = ctx.needs_input_grad[:3]
-        if torch.is_grad_enabled() or choice.path(g) != "native" or choice.path(x) != "native":
-            grads = _recompute((x, alpha, c), g, ctx.constants, wanted)
-        else:
-            leak, floor, dim = ctx.constants
-            gx, totals = native.ada_backward(x, g, alpha, c, leak, floor, dim, sums=wanted[1] or wanted[2])
-            grads = [gx if wanted[0] else None, None, None]
-            for i, value in ((1, alpha), (2, c)):
-                if wanted[i] and totals is not None:
-                    total = totals[i - 1] if value.numel() > 1 else totals[i - 1].sum()
-                    grads[i] = total.to(value.dtype).reshape(value.shape)
-        return (*grads, None, None, None, None)
-
-
-def _recompute(
-    inputs: tuple[Tensor, float | Tensor, float | Tensor],
-    g: Tensor,
-    constants: tuple[float, float, int],
-    wanted: tuple[bool, ...],
-) -> list[Tensor | None]:
-    """The gradients by differentiating the composite, differentiable themselves where the caller asks for a graph."""
-    create_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        if not create_graph:
-            inputs = tuple(  # type: ignore[assignment]
-                v.detach().requires_grad_(need) if isinstance(v, Tensor) else v
-                for v, need in zip(inputs, wanted, strict=True)
-            )
-        y = _composite_ada(*inputs, *constants)
-        targets = [v for v, need in zip(inputs, wanted, strict=True) if need]
-        found = list(torch.autograd.grad(y, targets, g, create_graph=create_graph))  # type: ignore[arg-type]
-    return [found.pop(0) if need else None for need in wanted]
-
-
-def ada(
-    x: Tensor, alpha: float | Tensor, c: float | Tensor, leak: float, *, floor: float = 0.0, dim: int = 1
-) -> Tensor:
-    """ADA by the path that fits the call; the arguments are taken as checked. `floor` holds alpha from below."""
-    path = choice.path(x)
-    if path == "composite":
-        return _composite_ada(x, alpha, c, leak, floor, dim)
-    if torch.is_grad_enabled() and (
-        x.requires_grad or any(isinstance(v, Tensor) and v.requires_grad for v in (alpha, c))
-    ):
-        return _Ada.apply(x, alpha, c, leak, floor, dim, path)  # type: ignore[no-any-return, no-untyped-call]
-    if path == "native":
-        return native.ada_forward(x, alpha, c, leak, floor, dim)
-    return _composite_ada(x, alpha, c, leak, floor, dim)

@@ -79,6 +79,7 @@ class ADA(Activation):
         alpha, c = check_number("alpha", alpha, above=0.0), check_number("c", c)
         super().__init__(alpha=alpha, c=c, learnable=learnable, num_parameters=num_parameters, dim=dim)
         self.c, self.leak, self.dim = c, 0.0, dim
+        self._operation = eager.Ada(floor=FLOOR if learnable else 0.0, dim=dim)
         self._register("alpha", alpha, learnable, num_parameters, device, dtype)
 
     @property
@@ -87,12 +88,10 @@ class ADA(Activation):
         return torch.as_tensor(self.alpha).detach().reshape(-1).clamp_min(FLOOR)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not isinstance(self.alpha, Tensor):
-            return functional.ada(x, self.alpha, self.c, self.leak, dim=self.dim)
-        functional.check_input(type(self).__name__, x)
-        if self.alpha.numel() > 1:
-            functional.check_channels("alpha", self.alpha, x, self.dim)
-        return eager.ada(x, self.alpha, self.c, self.leak, floor=FLOOR, dim=self.dim)
+        alpha = self.alpha
+        if isinstance(alpha, Tensor) and alpha.numel() > 1:
+            functional.check_channels("alpha", alpha, x, self.dim)
+        return eager.run(self._operation, x, alpha, self.c)
 
 
 class LeakyADA(ADA):
@@ -102,6 +101,7 @@ class LeakyADA(ADA):
         functional.check_leak("leak", leak)
         super().__init__(**settings)
         self.leak = float(leak)
+        self._operation = self._operation._replace(leak=self.leak)
         self._settings = {"leak": self.leak, **self._settings}
 
 
