@@ -51,11 +51,11 @@ class Draft:
 
     def save(self, name: str, values: ArrayLike) -> None:
         array = np.asarray(values)
-        target = self.array(name, array.shape, array.dtype) if array.size else None
-        if target is None:
+        if array.size:
+            self.array(name, array.shape, array.dtype)[...] = array
+        else:  # nothing to map
+            self.path(name).parent.mkdir(parents=True, exist_ok=True)
             np.save(self.path(name), array)
-        else:
-            target[...] = array
 
     def identify(self, ids: list[str]) -> None:
         """The stable ids of all rows; a second sample of the same id is an error."""

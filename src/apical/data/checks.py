@@ -50,6 +50,11 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
+def is_text(name: str) -> bool:
+    """Whether a name is Unicode; what a file system holds need not be."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
 def refuse_impostor(data: bytes, origin: object) -> None:
     """Git LFS pointers and web pages are what a download gives in place of data."""
     head = data[:512].lstrip().lower()

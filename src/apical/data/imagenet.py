@@ -94,7 +94,7 @@ def train_files(folder: Path, rank: dict[str, int]) -> list[tuple[Path, int]]:
     folders = sorted(p for p in (folder / "train").iterdir() if p.is_dir())
     if strange := next((p.name for p in folders if p.name not in rank), None):
         raise DataError(f"{folder / 'train'} holds the folder {strange!r}, which is no class of ImageNet")
-    return [(path, rank[p.name]) for p in folders for path in sorted(p.glob("*.JPEG"))]
+    return [(path, rank[p.name]) for p in folders for path in sorted(p.glob("[!.]*.JPEG"))]
 
 
 def validation_files(
@@ -102,7 +102,7 @@ def validation_files(
 ) -> list[tuple[Path, int]]:
     """Every validation image and its class by the devkit's ground truth; val/ may be flat or hold class folders."""
     found = []
-    for path in sorted((folder / "val").rglob("*.JPEG"), key=lambda p: p.name):
+    for path in sorted((folder / "val").rglob("[!.]*.JPEG"), key=lambda p: p.name):
         match = NAME.fullmatch(path.name)
         if match is None or not 1 <= int(match[1]) <= len(ids):
             raise DataError(

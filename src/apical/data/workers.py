@@ -7,6 +7,7 @@ when stdin does, so that none survives a parent that was killed. No module of th
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -162,7 +163,8 @@ def _decode(array: NDArray[Any], decoding: Decoding, start: int, paths: Sequence
 
 
 def main() -> None:
-    """The worker's side."""
+    """The worker's side. Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     hello = json.loads(sys.stdin.readline())
     array = np.load(hello.pop("target"), mmap_mode="r+")
     decoding = Decoding(hello["kind"], tuple(hello["shape"]), hello["resize"])
