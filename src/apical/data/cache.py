@@ -187,15 +187,12 @@ class Store:
         """One array, mapped copy-on-write: many processes share one copy of the data."""
         path = self.folder / f"{name}.npy"
         try:
-            with reading(path):
-                return np.load(path, mmap_mode="c", allow_pickle=False)  # type: ignore[no-any-return]
-        except (ValueError, EOFError) as error:
-            if isinstance(error, DataError) and "No such file" not in str(error):
-                raise
-            # An empty array cannot be mapped; everything else is damage.
+            return np.load(path, mmap_mode="c", allow_pickle=False)  # type: ignore[no-any-return]
+        except (OSError, ValueError, EOFError) as error:
             return self._unmappable(path, error)
 
     def _unmappable(self, path: Path, error: Exception) -> NDArray[Any]:
+        """An empty array cannot be mapped; everything else is damage."""
         if path.is_file() and path.stat().st_size <= 4096:
             try:
                 return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
@@ -242,11 +239,14 @@ class Store:
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         with reading(path):
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            manifest: Any = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} is damaged: remove {path.parent} and prepare the data again") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    kinds = {"arrays": dict, "splits": dict, "rows": int, "partial": bool, "official": int, "source": str}
+    whole = isinstance(manifest, dict) and all(isinstance(manifest.get(k), kind) for k, kind in kinds.items())
+    if not whole or manifest.get("format") != FORMAT:
         raise DataError(f"{path} was written by another version of apical: remove {path.parent} and prepare again")
-    return manifest
+    checked: dict[str, Any] = manifest
+    return checked
