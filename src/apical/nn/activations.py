@@ -50,6 +50,11 @@ class Activation(nn.Module):
         else:
             setattr(self, name, value)
 
+    def reset_parameters(self) -> None:
+        """Put the learned parameter, if there is one, back to its start."""
+        if self.learned is not None and self.learned in self._parameters:
+            nn.init.constant_(getattr(self, self.learned), self._settings[self.learned])
+
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self._settings.items())
 
@@ -151,6 +156,28 @@ class Dendrite(Activation):
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.dendrite(x)
+
+
+class Shared(nn.Module):
+    """An activation whose learned parameter lives in another activation of the same network, its owner.
+
+    The owner is hidden from registration: `state_dict` and `parameters` list the parameter once, under the owner.
+    """
+
+    def __init__(self, owner: Activation) -> None:
+        super().__init__()
+        self._owner = (owner,)
+
+    @property
+    def owner(self) -> Activation:
+        """The activation that holds the parameter."""
+        return self._owner[0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._owner[0](x)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"with {self.owner}"
 
 
 def no_weight_decay(model: nn.Module, *, weight_decay: float | None = None) -> list[dict[str, Any]]:
