@@ -33,6 +33,7 @@ lint: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/activations.py
 	$(BIN)/python benchmarks/models.py
+	$(BIN)/python benchmarks/data.py
 
 $(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/apical/kernels/*.[ch])
 	$(PYTHON) -m venv $(VENV)

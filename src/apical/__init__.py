@@ -21,6 +21,7 @@ _HOME = {
     "no_weight_decay": "apical.nn",
 }
 _MODULES = ("bench", "errors", "functional", "kernels", "models", "nn", "report")
+_MODULES = ("bench", "data", "errors", "functional", "kernels", "nn", "report")
 
 __all__ = ["__version__", *_HOME, *_MODULES]  # noqa: PLE0604
 

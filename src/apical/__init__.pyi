@@ -1,4 +1,5 @@
 from apical import bench as bench
+from apical import data as data
 from apical import errors as errors
 from apical import functional as functional
 from apical import kernels as kernels
