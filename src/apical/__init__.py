@@ -11,9 +11,15 @@ _HOME = {
     "RBF": "apical.nn",
     "Swish": "apical.nn",
     "Dendrite": "apical.nn",
+    "PyramidalLinear": "apical.nn",
+    "PyramidalConv1d": "apical.nn",
+    "PyramidalConv2d": "apical.nn",
+    "PyramidalConv3d": "apical.nn",
+    "Unit": "apical.nn",
+    "register_unit": "apical.nn",
     "no_weight_decay": "apical.nn",
 }
-_MODULES = ("errors", "functional", "kernels", "nn")
+_MODULES = ("bench", "errors", "functional", "kernels", "nn")
 
 __all__ = ["__version__", *_HOME, *_MODULES]  # noqa: PLE0604
 

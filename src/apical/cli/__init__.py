@@ -8,6 +8,7 @@ from types import ModuleType
 from apical.errors import ApicalError, MissingExtraError
 
 COMMANDS = {
+    "bench": "measure the activations on this machine",
     "env": "show versions, CPU and which kernel serves, and why",
 }
 """Name and one-line summary; command NAME lives in `apical.cli.NAME` as a typer application called `app`."""

@@ -1,0 +1,58 @@
+"""Forward and backward of the activations, against torch's own and the formula as the paper prints it."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from apical.bench.measure import Progress, Timing, Work, compare
+from apical.nn import ADA, LeakyADA
+
+SHAPES = ((64, 100), (64, 64, 32, 32), (64, 128, 56, 56))
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+def printed_formula(x: Tensor) -> Tensor:
+    """ADA exactly as printed in Eq. 3, alpha = 1, c = 0: NaN where exp(-x) overflows."""
+    return torch.clamp(x, min=0) * torch.exp(-x)
+
+
+def candidates(channels: int) -> dict[str, Callable[[Tensor], Tensor]]:
+    """What is compared, by the name it has in the table."""
+    return {
+        "SiLU": nn.SiLU(),
+        "ReLU": nn.ReLU(),
+        "ADA": ADA(),
+        "LeakyADA": LeakyADA(),
+        "ADA learned": ADA(learnable=True),
+        "ADA per channel": ADA(learnable=True, num_parameters=channels),
+        "printed formula": printed_formula,
+    }
+
+
+def activations(
+    *,
+    shapes: tuple[tuple[int, ...], ...] = SHAPES,
+    dtypes: tuple[torch.dtype, ...] = DTYPES,
+    rounds: int = 15,
+    progress: Progress | None = None,
+) -> list[Timing]:
+    """Forward and backward of every candidate at every shape and dtype, as ratios to torch's SiLU."""
+    found = []
+    for dtype in dtypes:
+        for shape in shapes:
+            case = f"{'x'.join(map(str, shape))} {str(dtype).removeprefix('torch.')}"
+            found += compare(case, _steps(shape, dtype), reference="SiLU", rounds=rounds, progress=progress)
+    return found
+
+
+def _steps(shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Work]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=generator).to(dtype).requires_grad_()
+    g = torch.randn(shape, generator=generator).to(dtype)
+
+    def step(function: Callable[[Tensor], Tensor]) -> Work:
+        inputs = [x, *(function.parameters() if isinstance(function, nn.Module) else ())]
+        return lambda: torch.autograd.grad(function(x), inputs, g)
+
+    return {name: step(function) for name, function in candidates(shape[1]).items()}

@@ -1,0 +1,119 @@
+"""Interleaved timing: every candidate runs in every round, so that what disturbs one round disturbs them all.
+
+Figures are medians over rounds. A ratio is the median of the per-round ratios, with the interval that holds the true
+median with about 95 % confidence (order statistics of the sign test).
+"""
+
+import csv
+import io
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor, sqrt
+from statistics import median
+
+from apical.errors import InvalidArgumentError
+
+Work = Callable[[], object]
+Progress = Callable[[str, int, int], None]
+"""Called with what is being measured, the round just finished, and the number of rounds."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One line of a table: a candidate's median time and its ratio to a reference of the same rounds."""
+
+    case: str
+    candidate: str
+    reference: str
+    microseconds: float
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+
+
+def interleaved(
+    candidates: Mapping[str, Work], *, rounds: int = 15, seconds: float = 0.02, progress: Progress | None = None
+) -> dict[str, list[float]]:
+    """Seconds per call of each candidate in each round; a call shorter than `seconds` is repeated to fill them."""
+    if rounds < 1:
+        raise InvalidArgumentError(f"rounds is {rounds}, but at least one round must be measured")
+    repeats = {name: _repeats(work, seconds) for name, work in candidates.items()}
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    order = list(candidates)
+    for done in range(rounds):
+        for name in order[done % len(order) :] + order[: done % len(order)]:
+            times[name].append(_time(candidates[name], repeats[name]))
+        if progress is not None:
+            progress("", done + 1, rounds)
+    return times
+
+
+def _repeats(work: Work, seconds: float) -> int:
+    work()
+    return max(1, floor(seconds / max(_time(work, 1), 1e-9)))
+
+
+def _time(work: Work, repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    return (time.perf_counter() - start) / repeats
+
+
+def ratio(times: Mapping[str, Sequence[float]], candidate: str, reference: str) -> tuple[float, float, float]:
+    """Median of candidate/reference over the rounds, and its 95 % interval."""
+    ratios = sorted(a / b for a, b in zip(times[candidate], times[reference], strict=True))
+    n = len(ratios)
+    margin = 1.96 * sqrt(n) / 2
+    low = max(0, floor(n / 2 - margin))
+    return median(ratios), ratios[low], ratios[n - 1 - low]
+
+
+def compare(
+    case: str,
+    candidates: Mapping[str, Work],
+    *,
+    reference: str,
+    rounds: int = 15,
+    seconds: float = 0.02,
+    progress: Progress | None = None,
+) -> list[Timing]:
+    """Time the candidates of one case against `reference`, which is one of them."""
+    report = None if progress is None else lambda _, done, of: progress(case, done, of)
+    times = interleaved(candidates, rounds=rounds, seconds=seconds, progress=report)
+    return [
+        Timing(case, name, reference, median(times[name]) * 1e6, *ratio(times, name, reference), rounds)
+        for name in candidates
+    ]
+
+
+def as_text(timings: Sequence[Timing]) -> str:
+    """The timings as a table for people."""
+    head = ("case", "candidate", "median", "ratio", "95 % interval", "to")
+    rows = [
+        (
+            t.case,
+            t.candidate,
+            f"{t.microseconds:,.1f} µs",
+            f"{t.ratio:.2f}",
+            f"{t.low:.2f} .. {t.high:.2f}",
+            t.reference,
+        )
+        for t in timings
+    ]
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def as_csv(timings: Sequence[Timing]) -> str:
+    """The timings as CSV for programs."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("case", "candidate", "reference", "microseconds", "ratio", "low", "high", "rounds"))
+    for t in timings:
+        numbers = (f"{v:.6g}" for v in (t.microseconds, t.ratio, t.low, t.high))
+        writer.writerow((t.case, t.candidate, t.reference, *numbers, t.rounds))
+    return text.getvalue()
