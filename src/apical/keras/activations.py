@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 from keras import ops
+from keras.src.saving import serialization_lib
 
 from apical.errors import InvalidArgumentError
 from apical.keras import functional
@@ -33,62 +34,67 @@ class AtLeast(keras.constraints.Constraint):  # type: ignore[misc]
 
 
 class Activation(keras.layers.Layer):  # type: ignore[misc]
-    """A layer that keeps the shape of its input, with at most one learned weight.
+    """A layer that keeps the shape of its input, with at most one learned weight, of shape (num_parameters,).
 
-    With `learnable`, the weight has shape (1,), or with `per_channel` one value for each channel along `axis`.
+    The weight is there from the start, so that the layer may stand in `activation=` of another one. Where several
+    layers of a model share it so, `shared` is a mark by which a saved model finds the one instance again.
     """
 
-    def __init__(self, *, learnable: bool, per_channel: bool, axis: int, **kwargs: Any) -> None:
+    def __init__(
+        self, *, learnable: bool, num_parameters: int, axis: int, shared: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        if per_channel and not learnable:
-            raise InvalidArgumentError(
-                "per_channel=True needs a learned value, but learnable is False: add learnable=True, or leave it out"
-            )
-        self.learnable, self.per_channel, self.axis = learnable, per_channel, axis
+        self.shared = shared
+        self.learnable, self.num_parameters, self.axis = learnable, num_parameters, axis
         self.supports_masking = True
         self.learned: Any = None
 
-    def build(self, input_shape: Sequence[int | None]) -> None:
-        if self.learnable:
-            self.learned = self._learned(self._count(input_shape))
-        self.built = True
-
-    def _learned(self, count: int) -> Any:
-        """The learned weight of `count` values."""
-        raise NotImplementedError
-
-    def _weight(self, name: str, start: float, count: int, constraint: Any = None) -> Any:
-        # No autocast: under mixed precision the activation still computes with the float32 value.
-        return self.add_weight(
-            shape=(count,), initializer=keras.initializers.Constant(start), name=name, constraint=constraint,
-            autocast=False,
-        )  # fmt: skip
-
-    def _count(self, input_shape: Sequence[int | None]) -> int:
-        if not self.per_channel:
-            return 1
-        rank = len(input_shape)
-        if not -rank <= self.axis < rank or input_shape[self.axis] is None:
+    def _learn(self, name: str, start: float, constraint: Any = None) -> None:
+        """Make the weight where it is wished for; the layer is then built."""
+        if not isinstance(self.num_parameters, int) or self.num_parameters < 1:
             raise InvalidArgumentError(
-                f"per_channel=True learns one value for each channel along axis {self.axis}, but the input has shape "
-                f"{tuple(input_shape)}: choose an axis whose size is known"
+                f"num_parameters is {self.num_parameters}, but must be 1 (one value for all) or the number of channels"
             )
-        return int(input_shape[self.axis])  # type: ignore[arg-type]
+        if self.num_parameters > 1 and not self.learnable:
+            raise InvalidArgumentError(
+                f"num_parameters is {self.num_parameters}, but a fixed value is one number: "
+                "add learnable=True, or leave num_parameters out"
+            )
+        if self.learnable:
+            # No autocast: under mixed precision the activation still computes with the float32 value.
+            self.learned = self.add_weight(
+                shape=(self.num_parameters,), initializer=keras.initializers.Constant(start), name=name,
+                constraint=constraint, autocast=False,
+            )  # fmt: skip
+        if self.num_parameters > 1:
+            self.input_spec = keras.layers.InputSpec(axes={self.axis: self.num_parameters})
+        self.built = True
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[int | None, ...]:
         return tuple(input_shape)
 
     def get_config(self) -> dict[str, Any]:
-        own = {"learnable": self.learnable, "per_channel": self.per_channel, "axis": self.axis}
-        return {**super().get_config(), **own}
+        own = {"learnable": self.learnable, "num_parameters": self.num_parameters, "axis": self.axis}
+        return {**super().get_config(), **own, **({"shared": self.shared} if self.shared else {})}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """The layer of that config; while a file is loaded, the one that already bears the same mark."""
+        mark = config.get("shared")
+        known = serialization_lib.get_shared_object(mark) if mark else None
+        if known is None:
+            known = super().from_config(config)
+            if mark:
+                serialization_lib.record_object_after_deserialization(known, mark)
+        return known
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class ADA(Activation):
     """Apical dendrite activation max(0,x)*exp(c - alpha*x), Eq. 3 of the paper.
 
-    With `learnable`, alpha is a weight that starts at `alpha` and is held above 1e-4: one value, or with `per_channel`
-    one for each channel along `axis` (-1, or 1 for channels-first data).
+    With `learnable`, alpha is a weight of shape `(num_parameters,)` that starts at `alpha` and is held above 1e-4: one
+    value, or one for each channel along `axis` (-1, or 1 for channels-first data).
     """
 
     leak = 0.0
@@ -99,16 +105,14 @@ class ADA(Activation):
         alpha: float = 1.0,
         c: float = 0.0,
         learnable: bool = False,
-        per_channel: bool = False,
+        num_parameters: int = 1,
         axis: int = -1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(learnable=learnable, per_channel=per_channel, axis=axis, **kwargs)
+        super().__init__(learnable=learnable, num_parameters=num_parameters, axis=axis, **kwargs)
         self.alpha = number("alpha", alpha, positive=True)
         self.c = number("c", c)
-
-    def _learned(self, count: int) -> Any:
-        return self._weight("ada_alpha", self.alpha, count, AtLeast())
+        self._learn("ada_alpha", self.alpha, AtLeast())
 
     @property
     def effective_alpha(self) -> Any:
@@ -169,15 +173,13 @@ class Swish(Activation):
         *,
         beta: float = 1.0,
         learnable: bool = True,
-        per_channel: bool = False,
+        num_parameters: int = 1,
         axis: int = -1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(learnable=learnable, per_channel=per_channel, axis=axis, **kwargs)
+        super().__init__(learnable=learnable, num_parameters=num_parameters, axis=axis, **kwargs)
         self.beta = number("beta", beta)
-
-    def _learned(self, count: int) -> Any:
-        return self._weight("swish_beta", self.beta, count)
+        self._learn("swish_beta", self.beta)
 
     def call(self, inputs: Any) -> Any:
         beta = self.beta if self.learned is None else ops.convert_to_tensor(self.learned)

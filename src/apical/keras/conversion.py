@@ -2,16 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import uuid4
 
 import keras
+import numpy as np
+from keras import ops
 
 from apical.errors import ConversionError
-from apical.keras import graph, unit as units
+from apical.keras import graph
 from apical.keras.branches import join
 from apical.keras.pyramidal import PyramidalConv1D, PyramidalConv2D, PyramidalDense
 from apical.keras.report import ConversionReport, Row
+from apical.keras.unit import Unit
 
-HIDDEN_ACTIVATIONS = (
+HIDDEN_KINDS = (
     "relu", "relu6", "leaky_relu", "prelu", "elu", "celu", "selu", "gelu", "silu", "hard_silu", "mish",
     "ada", "leaky_ada", "rbf", "swish",
 )  # fmt: skip
@@ -29,16 +33,16 @@ Filter = Callable[[str, Any], bool]
 
 def convert(
     model: Any,
-    unit: "str | units.Unit",
+    unit: str | Unit,
     *,
     filter_fn: Filter | None = None,
-    activations: Sequence[str] = HIDDEN_ACTIVATIONS,
+    kinds: Sequence[str] = HIDDEN_KINDS,
     keep_function: bool = False,
 ) -> ConversionReport:
     """A copy of a functional or sequential model in which `unit` stands for every activation; weights are copied.
 
     A pyramidal unit also takes the Dense, Conv1D or Conv2D layer that feeds the activation, with a norm between them:
-    the original weights become the basal branch. `activations` names what is replaced, `filter_fn(name, layer)` may
+    the original weights become the basal branch. `kinds` names what is replaced, `filter_fn(name, layer)` may
     spare some. With `keep_function` the apical branch starts at zero, so that the outputs stay the same.
     """
     if not graph.is_model(model) or not (isinstance(model, keras.Sequential) or hasattr(model, "_nodes_by_depth")):
@@ -46,8 +50,8 @@ def convert(
             f"convert needs a functional or sequential model, got {type(model).__name__}: "
             "a model written as a class hides its calls, so put layers of apical.keras into its code"
         )
-    wanted = units.parse(unit)
-    plan = _Plan(wanted, filter_fn or (lambda _name, _layer: True), tuple(activations), keep_function)
+    wanted = Unit.parse(unit)
+    plan = _Plan(wanted, filter_fn or (lambda _name, _layer: True), tuple(kinds), keep_function)
     for name, operation, feeder in graph.members(model):
         plan.add(name, operation, feeder)
     if not any(row.converted for row in plan.rows):
@@ -60,8 +64,8 @@ def convert(
 class _Plan:
     """What each layer becomes, decided for all before the first is cloned."""
 
-    def __init__(self, unit: units.Unit, filter_fn: Filter, activations: tuple[str, ...], keep_function: bool) -> None:
-        self.unit, self.filter_fn, self.activations, self.keep_function = unit, filter_fn, activations, keep_function
+    def __init__(self, unit: Unit, filter_fn: Filter, kinds: tuple[str, ...], keep_function: bool) -> None:
+        self.unit, self.filter_fn, self.kinds, self.keep_function = unit, filter_fn, kinds, keep_function
         self.rows: list[Row] = []
         self.makers: dict[int, Callable[[Any], Any]] = {}
         self.pairs: list[tuple[Any, Any]] = []
@@ -82,8 +86,8 @@ class _Plan:
         self.rows.append(Row(name, before, before if reason else str(self.unit), reason))
 
     def _why_kept(self, name: str, operation: Any, before: str) -> str:
-        if before not in self.activations:
-            return f"{before} is not among the activations to convert"
+        if before not in self.kinds:
+            return f"{before} is not among the kinds to convert"
         if not self.filter_fn(name, operation):
             return "filter_fn spares it"
         if hasattr(operation, "recurrent_activation") or hasattr(operation, "cell"):
@@ -130,13 +134,15 @@ class _Plan:
 
     def _activation(self, kind: str, layer: Any) -> Any:
         """A new activation; with network scope, the one that all layers share."""
+        if kind in self.shared:
+            return self.shared[kind]
         axis = 1 if getattr(layer, "data_format", None) == "channels_first" else -1
-        make = lambda: self.unit.layer(kind, axis=axis, dtype=getattr(layer, "dtype_policy", None))  # noqa: E731
-        if self.unit.scope != "network":
-            return make()
-        if kind not in self.shared:
-            self.shared[kind] = make()
-        return self.shared[kind]
+        channels = getattr(layer, "units", getattr(layer, "filters", None)) or graph.channels(layer)
+        new = self.unit.layer(kind, channels=channels, axis=axis, dtype=getattr(layer, "dtype_policy", None))
+        if self.unit.scope == "network" and new.weights:
+            new.shared = uuid4().hex
+            self.shared[kind] = new
+        return new
 
     def _with_activation(self, layer: Any) -> Any:
         """The same layer with the unit's activation, or an Activation layer where it was nothing else."""
@@ -153,13 +159,13 @@ class _Plan:
 
     def copy_weights(self) -> None:
         """The weights of every old layer into the new one; where it became a neuron, into the basal branch."""
-        neurons = {id(old): new for old, new in self.pairs if isinstance(new, tuple(NEURONS.values()))}
+        neurons = {id(old): new for old, new in self.pairs if type(old) in NEURONS and type(new) in NEURONS.values()}
         for old, new in self.pairs:
             if not getattr(old, "built", False) or not hasattr(old, "weights"):
                 continue
             if id(old) in neurons:
                 self._fill(new, old)
-            elif isinstance(old, NORMS) and isinstance(new, keras.layers.Identity):
+            elif isinstance(old, NORMS) and type(new) is not type(old):
                 neurons[id(self.fed[id(old)])].basal_norm.set_weights(old.get_weights())
             elif not graph.is_only_activation(old):
                 _copy(old, new)
@@ -176,7 +182,8 @@ def _clone(layer: Any) -> Any:
 
 
 def _identity(layer: Any) -> Any:
-    return keras.layers.Identity(name=layer.name, dtype=getattr(layer, "dtype_policy", None))
+    """What keeps the place of a layer that a neuron took in."""
+    return keras.layers.Activation("linear", name=layer.name, dtype=getattr(layer, "dtype_policy", None))
 
 
 def _copy(old: Any, new: Any) -> None:
@@ -186,20 +193,21 @@ def _copy(old: Any, new: Any) -> None:
         for layer in (old, new)
     )
     for source, target in zip(sources, targets, strict=True):
-        target.assign(source)
+        # A copy: JAX would let both models hold one buffer, and give it away at the next step of either.
+        target.assign(np.array(ops.convert_to_numpy(source)))
 
 
 def _activation_layer(layer: Any) -> Any:
     return getattr(layer, "activation", None)
 
 
-def _nothing(model: Any, unit: units.Unit, rows: list[Row]) -> str:
+def _nothing(model: Any, unit: Unit, rows: list[Row]) -> str:
     found = sorted({row.before for row in rows if row.reason.endswith("to convert")})
     if found:
         names = ", ".join(repr(name) for name in found)
         return (
             f"nothing in {model.name!r} was converted, for it applies only {names}: "
-            f"name what to replace, e.g. convert(model, {str(unit)!r}, activations=[{names}])"
+            f"name what to replace, e.g. convert(model, {str(unit)!r}, kinds=[{names}])"
         )
     reasons = "; ".join(sorted({f"{row.name}: {row.reason}" for row in rows})) or "it has no activations"
     return (

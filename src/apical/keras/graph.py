@@ -93,3 +93,11 @@ def feeders(model: Any) -> dict[int, Any]:
             if uses[id(tensor)] == 1 and calls[id(before)] == 1:
                 found[id(node.operation)] = before
     return found
+
+
+def channels(layer: Any) -> int | None:
+    """The size of the last axis of what a layer of a built model gives, where it is known."""
+    try:
+        return layer.output.shape[-1]  # type: ignore[no-any-return]
+    except (AttributeError, ValueError):  # never called, or called several times
+        return None

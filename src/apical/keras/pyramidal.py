@@ -46,8 +46,8 @@ class Pyramidal(keras.layers.Layer):  # type: ignore[misc]
         self.outputs: int = self.settings[self.outputs_name]
         self.groups: int = self.settings.get("groups", 1)
         self.channel_axis = 1 if self.settings.get("data_format") == "channels_first" else -1
-        self.basal = activation(basal, axis=self.channel_axis)
-        self.apical = activation(apical, axis=self.channel_axis)
+        place = {"channels": self.outputs, "axis": self.channel_axis, "dtype": self.dtype_policy}
+        self.basal, self.apical = activation(basal, **place), activation(apical, **place)
         self.norm_config = _norm_config(norm)
         self.supports_masking = self._keeps_steps()
         self.affine: Any = None
@@ -63,6 +63,10 @@ class Pyramidal(keras.layers.Layer):  # type: ignore[misc]
         settings = {**self.settings, self.outputs_name: outputs, **changed}
         return self.affine_class(name=name, dtype=self.dtype_policy, **settings)
 
+    def _longer(self) -> Any:
+        """The affine layer of a longer apical dendrite."""
+        return self._affine("apical_affine", self.outputs)
+
     def build(self, inputs_shape: Shape, apical_input_shape: Shape | None = None) -> None:
         start = self.settings["kernel_initializer"]
         shape = self.compute_output_shape(inputs_shape, apical_input_shape)
@@ -70,7 +74,7 @@ class Pyramidal(keras.layers.Layer):  # type: ignore[misc]
             self.affine = self._affine("affine", 2 * self.outputs, kernel_initializer=PerBranch(start, self.groups))
         else:
             self.affine = self._affine("affine", self.outputs)
-            self.apical_affine = self._affine("apical_affine", self.outputs)
+            self.apical_affine = self._longer()
             self.apical_affine.build(apical_input_shape)
         self.affine.build(inputs_shape)
         if self.norm_config is not None:
@@ -98,7 +102,7 @@ class Pyramidal(keras.layers.Layer):  # type: ignore[misc]
         return super().__call__(inputs, **({} if apical_input is None else {"apical_input": apical_input}), **kwargs)
 
     def _check_apical_input(self, shape: tuple[int | None, ...]) -> None:
-        channels = self.apical_affine.kernel.shape[-2] * self.groups
+        channels = self.apical_affine.kernel.shape[-2]
         if shape[self.channel_axis] != channels:
             raise InvalidArgumentError(
                 f"apical_input has shape {shape}, but the layer {self.name!r} was built for {channels} channels "
@@ -118,7 +122,7 @@ class Pyramidal(keras.layers.Layer):  # type: ignore[misc]
         affine = self._affine("shape", self.outputs)
         shape = tuple(affine.compute_output_shape(inputs_shape))
         if apical_input_shape is not None:
-            second = tuple(affine.compute_output_shape(apical_input_shape))
+            second = tuple(self._longer().compute_output_shape(apical_input_shape))
             if len(second) != len(shape) or any(a != b for a, b in zip(shape, second, strict=True) if a and b):
                 raise InvalidArgumentError(
                     f"the basal branch gives shape {shape} and the apical branch {second} "
@@ -183,12 +187,28 @@ class PyramidalDense(Pyramidal):
 
 
 class PyramidalConv(Pyramidal):
-    """Pyramidal neurons on a convolution."""
+    """Pyramidal neurons on a convolution; a longer dendrite's has `apical_kernel_size`, `_strides` and `_padding`."""
 
     outputs_name = "filters"
 
-    def __init__(self, filters: int, kernel_size: int | tuple[int, ...], **settings: Any) -> None:
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int | tuple[int, ...],
+        *,
+        apical_kernel_size: int | tuple[int, ...] = 1,
+        apical_strides: int | tuple[int, ...] = 1,
+        apical_padding: str = "valid",
+        **settings: Any,
+    ) -> None:
+        self.longer = {"kernel_size": apical_kernel_size, "strides": apical_strides, "padding": apical_padding}
         super().__init__(filters=filters, kernel_size=kernel_size, **settings)
+
+    def _longer(self) -> Any:
+        return self._affine("apical_affine", self.outputs, groups=1, dilation_rate=1, **self.longer)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **{f"apical_{key}": value for key, value in self.longer.items()}}
 
     def _keeps_steps(self) -> bool:
         s = self.settings
