@@ -89,8 +89,12 @@ class Unit:
         match = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", str(text))
         if match is None:
             raise InvalidArgumentError(f"{text!r} is no unit: write a kind and its settings, e.g. pynada(alpha=0.3,c=1)")
-        inside = (match[2] or "").strip()
-        return cls(match[1], **dict(_setting(str(text), part) for part in inside.split(",") if inside))
+        parts = match[2].split(",") if (match[2] or "").strip() else []
+        settings: dict[str, Any] = {}
+        for part in parts:
+            name, value = _setting(str(text), part, settings)
+            settings[name] = value
+        return cls(match[1], **settings)
 
     def __str__(self) -> str:
         shown = []
@@ -123,9 +127,9 @@ class Unit:
         return channels
 
 
-def _setting(text: str, part: str) -> tuple[str, Any]:
+def _setting(text: str, part: str, known: dict[str, Any]) -> tuple[str, Any]:
     name, equals, value = (piece.strip() for piece in part.partition("="))
-    if not equals or not value or name not in (*DEFAULTS, "alpha_init", "scope"):
+    if not equals or not value or name in known or name not in (*DEFAULTS, "alpha_init", "scope"):
         raise InvalidArgumentError(
             f"{part.strip()!r} in {text!r} is no setting: write each of alpha, alpha_init, c, leak, scope "
             "at most once, as name=value"
