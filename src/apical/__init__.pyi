@@ -1,6 +1,7 @@
 from apical import bench as bench
 from apical import errors as errors
 from apical import functional as functional
+from apical import keras as keras
 from apical import kernels as kernels
 from apical import nn as nn
 from apical.nn import ADA as ADA

@@ -202,15 +202,15 @@ def _activation_layer(layer: Any) -> Any:
 
 
 def _nothing(model: Any, unit: Unit, rows: list[Row]) -> str:
-    found = sorted({row.before for row in rows if row.reason.endswith("to convert")})
-    if found:
-        names = ", ".join(repr(name) for name in found)
+    """Why nothing was converted, and the call that would."""
+    other = sorted({f"{row.name}: {row.reason}" for row in rows if not row.reason.endswith("to convert")})
+    if rows and not other:
+        names = ", ".join(repr(name) for name in sorted({row.before for row in rows}))
         return (
             f"nothing in {model.name!r} was converted, for it applies only {names}: "
             f"name what to replace, e.g. convert(model, {str(unit)!r}, kinds=[{names}])"
         )
-    reasons = "; ".join(sorted({f"{row.name}: {row.reason}" for row in rows})) or "it has no activations"
     return (
-        f"nothing in {model.name!r} was converted ({reasons}): "
-        f"give a model with hidden activations, e.g. Dense(10, activation='relu'), or a wider filter_fn"
+        f"nothing in {model.name!r} was converted ({'; '.join(other) or 'it has no activations'}): "
+        "give a model with hidden activations, e.g. Dense(10, activation='relu'), or a filter_fn that spares less"
     )

@@ -61,7 +61,9 @@ class Pyramidal(keras.layers.Layer):  # type: ignore[misc]
 
     def _affine(self, name: str, outputs: int, **changed: Any) -> Any:
         settings = {**self.settings, self.outputs_name: outputs, **changed}
-        return self.affine_class(name=name, dtype=self.dtype_policy, **settings)
+        layer = self.affine_class(name=name, dtype=self.dtype_policy, **settings)
+        layer.supports_masking = True  # whether a mask passes is said by the neuron, once
+        return layer
 
     def _longer(self) -> Any:
         """The affine layer of a longer apical dendrite."""
