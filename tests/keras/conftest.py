@@ -49,8 +49,10 @@ def _tensorflow_gradients(function: Function, arrays: list[Any]) -> list[Any]:
 
 @pytest.fixture(scope="session")
 def gradients() -> Callable[..., list[Any]]:
-    """`gradients(f, *arrays)`: f's value and the gradient of its sum for each array, compiled by XLA where there is XLA."""
-    run = {"torch": _torch_gradients, "jax": _jax_gradients, "tensorflow": _tensorflow_gradients}[keras.backend.backend()]
+    """`gradients(f, *arrays)`: f's value and the gradient of its sum for each array, by XLA if there is one."""
+    run = {"torch": _torch_gradients, "jax": _jax_gradients, "tensorflow": _tensorflow_gradients}[
+        keras.backend.backend()
+    ]
 
     def compute(function: Function, *arrays: Any, dtype: str = "float32") -> list[Any]:
         tensors = [ops.cast(ops.convert_to_tensor(np.asarray(a, "float32")), dtype) for a in arrays]

@@ -116,7 +116,9 @@ def test_half_precision_gives_the_rounded_value(layer: Any, policy: str) -> None
 
 @pytest.mark.parametrize("layer", [ADA, LeakyADA, RBF, Swish])
 def test_masks_pass_through(layer: Any) -> None:
-    model = keras.Sequential([keras.layers.Embedding(5, 3, mask_zero=True), layer(), keras.layers.GlobalAveragePooling1D()])
+    model = keras.Sequential(
+        [keras.layers.Embedding(5, 3, mask_zero=True), layer(), keras.layers.GlobalAveragePooling1D()]
+    )
     tokens = np.array([[1, 2, 0, 0]])
     assert numpy(model(tokens)) == pytest.approx(numpy(model(tokens[:, :2])), rel=1e-5)
 

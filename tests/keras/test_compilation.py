@@ -25,6 +25,7 @@ def network() -> Any:
     return keras.Model(x, layers.Dense(1)(h))
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch.compile's own
 def test_compiled_training_equals_eager_training() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(8, 12, 12, 2)).astype("float32"), rng.normal(size=(8, 1)).astype("float32")

@@ -218,8 +218,16 @@ class Subclassed(keras.Model):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: convert(sequential(), "adda"), errors.InvalidArgumentError, "'adda' is no kind of unit: there are relu"),
-        (lambda: convert(Subclassed(), "ada"), errors.ConversionError, "needs a functional or sequential model, got Subcl"),
+        (
+            lambda: convert(sequential(), "adda"),
+            errors.InvalidArgumentError,
+            "'adda' is no kind of unit: there are relu",
+        ),
+        (
+            lambda: convert(Subclassed(), "ada"),
+            errors.ConversionError,
+            "needs a functional or sequential model, got Subcl",
+        ),
         (
             lambda: convert(keras.Sequential([keras.Input((2,)), layers.Dense(2, activation="tanh")]), "ada"),
             errors.ConversionError,

@@ -70,9 +70,12 @@ def test_the_derivative_at_zero_is_the_right_hand_one(gradients: Any) -> None:
 @pytest.mark.parametrize("leak", [0.0, 0.01])
 def test_infinities_and_nan(gradients: Any, leak: float) -> None:
     y, dx = gradients(lambda x: ada(x, 0.5, 1.0, leak), [np.inf, -np.inf, np.nan])
-    assert y[0] == 0 and dx[0] == 0
-    assert y[1] == (-np.inf if leak else 0) and dx[1] == pytest.approx(leak)
-    assert np.isnan(y[2]) and np.isnan(dx[2])
+    assert y[0] == 0
+    assert dx[0] == 0
+    assert y[1] == (-np.inf if leak else 0)
+    assert dx[1] == pytest.approx(leak)
+    assert np.isnan(y[2])
+    assert np.isnan(dx[2])
 
 
 @pytest.mark.parametrize("function", [ada, leaky_ada, rbf, swish])
@@ -83,7 +86,8 @@ def test_every_half_number_gives_a_number(gradients: Any, dtype: str, function: 
     x = x[np.isfinite(x)]
     y, dx = gradients(function, x, dtype=dtype)
     assert len(x) > 60000
-    assert not np.isnan(y).any() and not np.isnan(dx).any()
+    assert not np.isnan(y).any()
+    assert not np.isnan(dx).any()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -101,7 +105,8 @@ def test_rbf_is_the_formula(gradients: Any, s: float) -> None:
     value = np.exp(-(wide**2) / width)
     assert_near(y[:-4], value, value, wide**2 / width)
     assert_near(dx[:-4], -2 * wide / width * value, 2 * wide / width * value, wide**2 / width)
-    assert not y[-4:].any() and not dx[-4:].any()
+    assert not y[-4:].any()
+    assert not dx[-4:].any()
 
 
 @pytest.mark.parametrize("beta", [0.3, 1.0, 4.0])
@@ -113,7 +118,8 @@ def test_swish_is_the_formula(gradients: Any, beta: float) -> None:
     slope = sigmoid * (1 - sigmoid) * b * wide
     assert_near(y[:-2], wide * sigmoid, wide * sigmoid, b * wide)
     assert_near(dx[:-2], sigmoid + slope, np.abs(sigmoid) + np.abs(slope), b * wide)
-    assert np.isfinite(y[-2:]).all() and dx[-2:] == pytest.approx([1, 0])
+    assert np.isfinite(y[-2:]).all()
+    assert dx[-2:] == pytest.approx([1, 0])
 
 
 def test_values_per_channel_meet_their_axis() -> None:
@@ -147,7 +153,11 @@ def test_registered_names_are_activations_of_keras(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: ada([1.0], alpha=0), errors.InvalidArgumentError, "alpha is 0.0, but must be greater than 0 and finite"),
+        (
+            lambda: ada([1.0], alpha=0),
+            errors.InvalidArgumentError,
+            "alpha is 0.0, but must be greater than 0 and finite",
+        ),
         (lambda: ada([1.0], alpha=np.nan), errors.InvalidArgumentError, "alpha is nan"),
         (lambda: ada([1.0], np.float32([-1])), errors.InvalidArgumentError, "the smallest alpha is -1.0"),
         (lambda: ada([1.0], c=np.inf), errors.InvalidArgumentError, "c is inf, but must be finite"),

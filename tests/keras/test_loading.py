@@ -22,14 +22,20 @@ def test_torch_is_imported_only_as_the_backend() -> None:
 
 
 def test_the_top_level_package_offers_it_lazily() -> None:
-    code = "import apical, sys; before = 'keras' in sys.modules; apical.keras.ADA; print(before, 'keras' in sys.modules)"
+    code = (
+        "import apical, sys; before = 'keras' in sys.modules; apical.keras.ADA; print(before, 'keras' in sys.modules)"
+    )
     assert run(code) == "False True"
 
 
 @pytest.mark.parametrize(
     ("code", "backend", "message"),
     [
-        ("sys.modules['keras'] = None", BACKEND, "this needs keras, which is not installed: pip install 'apical[keras]'"),
+        (
+            "sys.modules['keras'] = None",
+            BACKEND,
+            "this needs keras, which is not installed: pip install 'apical[keras]'",
+        ),
         ("", ABSENT, f"Keras is set to its {ABSENT} backend, but {ABSENT} is not installed: install it, or set"),
     ],
 )

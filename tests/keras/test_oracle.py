@@ -12,7 +12,9 @@ from apical.errors import ApicalError
 from apical.keras.unit import KINDS, Unit
 from apical.kernels import composite
 
-X = np.concatenate([np.linspace(-50, 50, 2001), [0, 1e4, -1e4, 1e15, 1e17, 3e38, -3e38, np.inf, -np.inf]]).astype("float32")
+X = np.concatenate([np.linspace(-50, 50, 2001), [0, 1e4, -1e4, 1e15, 1e17, 3e38, -3e38, np.inf, -np.inf]]).astype(
+    "float32"
+)
 
 
 @pytest.mark.parametrize("leak", [0.0, 0.01])
@@ -50,8 +52,9 @@ def test_both_halves_read_one_vocabulary(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [
-    "rleu", "ada(", "ada(alpha)", "ada(alpha=)", "ada(beta=1)", "ada(alpha=-1)", "ada(alpha=x)", "ada(leak=0.1)", "relu(c=1)",
-    "leaky_ada(leak=2)", "ada(scope=layer)", "ada(alpha=learn,scope=world)", "ada(alpha_init=0.5)", "ada(alpha=1,alpha=2)",
+    "rleu", "ada(", "ada(alpha)", "ada(alpha=)", "ada(beta=1)", "ada(alpha=-1)", "ada(alpha=x)", "ada(leak=0.1)",
+    "relu(c=1)", "leaky_ada(leak=2)", "ada(scope=layer)", "ada(alpha=learn,scope=world)", "ada(alpha_init=0.5)",
+    "ada(alpha=1,alpha=2)",
 ])  # fmt: skip
 def test_both_halves_refuse_the_same(text: str) -> None:
     for vocabulary in (Unit, apical.Unit):

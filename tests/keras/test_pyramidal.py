@@ -40,7 +40,10 @@ CASES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "dense, steps": (lambda: PyramidalDense(3, apical=lambda x: ada(x, 0.3, 1.0)), (2, 5, 4)),
     "conv1d": (lambda: PyramidalConv1D(6, 3, padding="causal", apical=lambda x: ada(x, 0.3, 1.0)), (2, 9, 4)),
     "conv1d, groups": (lambda: PyramidalConv1D(6, 3, groups=2, apical=lambda x: ada(x, 0.3, 1.0)), (2, 9, 4)),
-    "conv2d": (lambda: PyramidalConv2D(6, 3, strides=2, padding="same", apical=lambda x: ada(x, 0.3, 1.0)), (2, 8, 7, 4)),
+    "conv2d": (
+        lambda: PyramidalConv2D(6, 3, strides=2, padding="same", apical=lambda x: ada(x, 0.3, 1.0)),
+        (2, 8, 7, 4),
+    ),
     "conv2d, depthwise": (lambda: PyramidalConv2D(4, 3, groups=4, apical=lambda x: ada(x, 0.3, 1.0)), (2, 8, 7, 4)),
 }
 
@@ -171,7 +174,11 @@ def test_units_train_xor_with_one_neuron() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: PyramidalDense(3, apical="aada"), errors.InvalidArgumentError, "'aada' is no activation: give one of relu"),
+        (
+            lambda: PyramidalDense(3, apical="aada"),
+            errors.InvalidArgumentError,
+            "'aada' is no activation: give one of relu",
+        ),
         (lambda: PyramidalDense(3, apical="pynada"), errors.InvalidArgumentError, "'pynada' is pyramidal"),
         (lambda: PyramidalDense(3, apical="ada(beta=1)"), errors.InvalidArgumentError, "'beta=1' in 'ada"),
         (lambda: PyramidalDense(3, activation="relu"), errors.InvalidArgumentError, "use basal= and apical="),

@@ -101,7 +101,9 @@ def test_a_keras_layer_and_its_module_give_the_same(layer: Any) -> None:
     if isinstance(made, ak.PyramidalDense):
         module = ak.from_keras(made)
         with torch.no_grad():
-            assert ops.convert_to_numpy(made(x)) == pytest.approx(module(torch.from_numpy(x)).numpy(), rel=1e-5, abs=1e-6)
+            assert ops.convert_to_numpy(made(x)) == pytest.approx(
+                module(torch.from_numpy(x)).numpy(), rel=1e-5, abs=1e-6
+            )
     else:
         assert_same(ak.from_keras(made), made, x)
 
@@ -134,9 +136,9 @@ def test_what_does_not_cross_is_refused() -> None:
         ak.to_keras(apical.PyramidalConv2d(2, 2, 3, stride=2, padding=1))
     with pytest.raises(errors.ConversionError, match="only batch norm is transferred"):
         ak.to_keras(apical.PyramidalLinear(2, 2, norm=nn.LayerNorm))
+    layer = ak.PyramidalConv2D(2, 3, strides=2, padding="same")
+    layer.build((None, 6, 6, 2))
     with pytest.raises(errors.ConversionError, match="torch cannot pad 'same' at strides \\(2, 2\\)"):
-        layer = ak.PyramidalConv2D(2, 3, strides=2, padding="same")
-        layer.build((None, 6, 6, 2))
         ak.from_keras(layer)
     with pytest.raises(errors.ConversionError, match="has no weights yet"):
         ak.from_keras(ak.PyramidalDense(2))

@@ -19,7 +19,7 @@ LEARNED_NAMES = ("ada_alpha", "swish_beta")
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class AtLeast(keras.constraints.Constraint):  # type: ignore[misc]
+class AtLeast(keras.constraints.Constraint):
     """The constraint w >= floor: after each step of an optimiser, what fell below the floor is put on it."""
 
     def __init__(self, floor: float = FLOOR) -> None:
@@ -33,7 +33,7 @@ class AtLeast(keras.constraints.Constraint):  # type: ignore[misc]
         return {"floor": self.floor}
 
 
-class Activation(keras.layers.Layer):  # type: ignore[misc]
+class Activation(keras.layers.Layer):
     """A layer that keeps the shape of its input, with at most one learned weight, of shape (num_parameters,).
 
     The weight is there from the start, so that the layer may stand in `activation=` of another one. Where several
@@ -145,7 +145,7 @@ class LeakyADA(ADA):
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class RBF(keras.layers.Layer):  # type: ignore[misc]
+class RBF(keras.layers.Layer):
     """Gaussian radial basis function exp(-x^2 / s)."""
 
     def __init__(self, *, s: float = 1.0, **kwargs: Any) -> None:

@@ -33,7 +33,7 @@ def join(basal: Any, apical: Any, groups: int) -> Any:
     return ops.reshape(ops.concatenate(parts, axis=-2), (*shape[:-1], 2 * shape[-1]))
 
 
-class PerBranch(keras.initializers.Initializer):  # type: ignore[misc]
+class PerBranch(keras.initializers.Initializer):
     """Draws each branch by itself: with fans counted per branch, and different numbers for the two."""
 
     def __init__(self, initializer: Any, groups: int = 1) -> None:

@@ -97,7 +97,7 @@ class _Plan:
     def _plan_neuron(self, operation: Any, before: str) -> str:
         """Make a pyramidal neuron of the activation and what feeds it, or say why not."""
         if type(operation) in NEURONS:
-            affine, chain = operation, []
+            affine, chain = operation, list[Any]()
         elif graph.is_only_activation(operation):
             affine, chain = self._chain(operation)
         else:

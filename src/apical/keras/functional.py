@@ -79,7 +79,9 @@ def wide(name: str, x: Any) -> tuple[Any, str]:
     x = ops.convert_to_tensor(x)
     dtype = keras.backend.standardize_dtype(x.dtype)
     if not keras.backend.is_float_dtype(dtype):
-        raise DtypeError(f"{name} needs floating-point numbers, got {dtype}: convert them first, e.g. ops.cast(x, 'float32')")
+        raise DtypeError(
+            f"{name} needs floating-point numbers, got {dtype}: convert them first, e.g. ops.cast(x, 'float32')"
+        )
     return (x if dtype in _FLAT else ops.cast(x, "float32")), dtype
 
 

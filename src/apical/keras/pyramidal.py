@@ -13,10 +13,10 @@ from apical.keras.unit import activation
 Shape = Sequence[int | None]
 
 
-class Pyramidal(keras.layers.Layer):  # type: ignore[misc]
+class Pyramidal(keras.layers.Layer):
     """basal(x') + apical(x''), where x' and x'' are the two halves of one affine layer of twice the outputs.
 
-    `basal` and `apical` are activations: the name of a unit's (`"ada(alpha=0.3,c=1)"`) or of Keras', a layer, a function.
+    `basal` and `apical` are activations: the name of a unit's (`"ada(alpha=0.3,c=1)"`) or Keras', a layer, a function.
     `norm`, a Keras layer or its class, is built once for each branch. All other settings are those of the Keras layer.
     Called with a second input, `apical_input`, the apical dendrite is a longer one and has a kernel of its own.
     """
@@ -214,7 +214,7 @@ class PyramidalConv(Pyramidal):
 
     def _keeps_steps(self) -> bool:
         s = self.settings
-        return s["padding"] != "valid" and max(s["strides"]) == 1
+        return bool(s["padding"] != "valid" and max(s["strides"]) == 1)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

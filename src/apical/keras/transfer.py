@@ -15,7 +15,11 @@ from apical.keras import activations as ours
 from apical.keras.branches import indices
 from apical.keras.pyramidal import Pyramidal, PyramidalConv1D, PyramidalConv2D, PyramidalDense
 
-KERAS_NEURONS = {"PyramidalLinear": PyramidalDense, "PyramidalConv1d": PyramidalConv1D, "PyramidalConv2d": PyramidalConv2D}
+KERAS_NEURONS = {
+    "PyramidalLinear": PyramidalDense,
+    "PyramidalConv1d": PyramidalConv1D,
+    "PyramidalConv2d": PyramidalConv2D,
+}
 TORCH_NEURONS = {value: key for key, value in KERAS_NEURONS.items()}
 
 
@@ -95,8 +99,8 @@ def _activation_to_keras(module: Any) -> Any:
     if type(module) in names:
         return keras.layers.Activation(names[type(module)])
     raise ConversionError(
-        f"to_keras does not know {type(module).__name__}: it takes {', '.join(KERAS_NEURONS)}, ADA, LeakyADA, RBF, Swish, "
-        "ReLU, LeakyReLU and Tanh"
+        f"to_keras does not know {type(module).__name__}: it takes {', '.join(KERAS_NEURONS)}, "
+        "ADA, LeakyADA, RBF, Swish, ReLU, LeakyReLU and Tanh"
     )
 
 
@@ -122,12 +126,12 @@ def _activation_from_keras(layer: Any, *, dim: int = 1) -> Any:
     if callable(layer) and layer in functions:
         return functions[layer]()
     raise ConversionError(
-        f"from_keras does not know {getattr(layer, '__name__', type(layer).__name__)}: it takes the layers of apical.keras, "
-        "relu, LeakyReLU and tanh"
+        f"from_keras does not know {getattr(layer, '__name__', type(layer).__name__)}: "
+        "it takes the layers of apical.keras, relu, LeakyReLU and tanh"
     )
 
 
-# Affine layers: torch keeps (outputs, inputs, *kernel), Keras (*kernel, inputs, outputs); the order of the outputs is one.
+# Affine layers: torch keeps (outputs, inputs, *kernel), Keras (*kernel, inputs, outputs), in the same order.
 
 
 def _assign(layer: Any, module: Any) -> None:
@@ -211,7 +215,9 @@ def _padding_to_keras(conv: Any) -> str:
     odd = all((k - 1) * d % 2 == 0 for k, d in zip(conv.kernel_size, conv.dilation, strict=True))
     if conv.padding == "valid" or not any(p != 0 for p in conv.padding):
         return "valid"
-    if conv.padding_mode == "zeros" and (conv.padding == "same" or (odd and max(conv.stride) == 1 and conv.padding == same)):
+    if conv.padding_mode == "zeros" and (
+        conv.padding == "same" or (odd and max(conv.stride) == 1 and conv.padding == same)
+    ):
         return "same"
     raise ConversionError(
         f"Keras cannot pad by {conv.padding} ({conv.padding_mode}) at stride {conv.stride}: "
@@ -262,9 +268,7 @@ def _norm_to_keras(module: Any) -> Any:
 def _norm_values(module: Any) -> list[list[Any]]:
     """For each branch the weights of its norm, in Keras' order: gamma, beta, mean, variance."""
     norms = _batch_norms(module)
-    values = [
-        [_array(t) for t in (n.weight, n.bias, n.running_mean, n.running_var) if t is not None] for n in norms
-    ]
+    values = [[_array(t) for t in (n.weight, n.bias, n.running_mean, n.running_var) if t is not None] for n in norms]
     if len(norms) == 2:
         return values
     return [[v[rows] for v in values[0]] for rows in indices(module.outputs, module.groups)]

@@ -88,7 +88,9 @@ class Unit:
             return text
         match = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", str(text))
         if match is None:
-            raise InvalidArgumentError(f"{text!r} is no unit: write a kind and its settings, e.g. pynada(alpha=0.3,c=1)")
+            raise InvalidArgumentError(
+                f"{text!r} is no unit: write a kind and its settings, e.g. pynada(alpha=0.3,c=1)"
+            )
         parts = match[2].split(",") if (match[2] or "").strip() else []
         settings: dict[str, Any] = {}
         for part in parts:
@@ -116,14 +118,21 @@ class Unit:
         if kind == "swish":
             return Swish(**learned)
         learnable = self.alpha == "learn"
-        settings = {**learned, "alpha": self.alpha_init if learnable else self.alpha, "c": self.c, "learnable": learnable}
-        return ADA(**settings) if kind == "ada" else LeakyADA(leak=self.leak, **settings)
+        settings = {
+            **learned,
+            "alpha": self.alpha_init if learnable else self.alpha,
+            "c": self.c,
+            "learnable": learnable,
+        }
+        return ADA(**settings) if kind == "ada" else LeakyADA(**(settings | {"leak": self.leak}))
 
     def _count(self, channels: int | None) -> int:
         if self.scope != "channel" or not self.learns:
             return 1
         if channels is None:
-            raise InvalidArgumentError(f"unit {str(self)!r} learns one value per channel, but their number is not known")
+            raise InvalidArgumentError(
+                f"unit {str(self)!r} learns one value per channel, but their number is not known"
+            )
         return channels
 
 
@@ -146,11 +155,13 @@ def activation(spec: Any, *, channels: int | None = None, axis: int = -1, dtype:
     if isinstance(spec, Unit) or (isinstance(spec, str) and re.split(r"\W", spec.strip(), maxsplit=1)[0] in KINDS):
         unit = Unit.parse(spec)
         if unit.branches is not None:
-            raise InvalidArgumentError(f"{str(unit)!r} is pyramidal, not an activation: choose one of {', '.join(STANDARD)}")
+            raise InvalidArgumentError(
+                f"{str(unit)!r} is pyramidal, not an activation: choose one of {', '.join(STANDARD)}"
+            )
         return unit.layer(unit.kind, channels=channels, axis=axis, dtype=dtype)
     try:
         return keras.activations.get(spec)
     except (ValueError, TypeError):
         raise InvalidArgumentError(
-            f"{spec!r} is no activation: give one of {', '.join(STANDARD)}, a name that Keras knows, a layer or a function"
+            f"{spec!r} is no activation: give one of {', '.join(STANDARD)}, a name of Keras' own, a layer or a function"
         ) from None
