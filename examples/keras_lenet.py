@@ -1,4 +1,4 @@
-"""LeNet of pyramidal neurons in Keras, on Fashion-MNIST: python examples/keras_lenet.py [fashion-mnist|digits] [epochs]"""
+"""LeNet of pyramidal neurons in Keras. Run: python examples/keras_lenet.py [fashion-mnist|digits] [epochs]"""
 
 import os
 import sys
@@ -16,7 +16,7 @@ name, epochs = (*sys.argv[1:], *["fashion-mnist", "10"][len(sys.argv) - 1 :])
 if name == "digits":  # 1,797 small images that come with scikit-learn
     images, labels = load_digits().images[..., None] / 16 - 0.3, load_digits().target
 else:
-    (batch,) = apical.data.load(name).train.batches(50_000)
+    (batch,) = apical.data.load(name).train.batches(50_000).epoch()
     images, labels = batch.inputs.movedim(1, -1).numpy(), batch.labels.numpy()  # Keras has the channels last
 neurons = {"basal": "relu", "apical": "ada(alpha=0.7)"}
 model = keras.Sequential([

@@ -56,9 +56,11 @@ def survivors(model: Any) -> set[str]:
     return {name for _, operation, _ in graph.members(model) if (name := graph.activation_of(operation))}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("make", [sequential, residual])
-def test_every_kind_converts_and_trains(make: Any, kind: str, tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [*((sequential, kind) for kind in KINDS), (residual, "ada(alpha=learn)"), (residual, "leaky_pynada")],
+)
+def test_every_kind_converts_and_trains(make: Any, kind: str) -> None:
     report = convert(make(), kind)
     model = report.model
     x = X if make is sequential else rng.normal(size=(3, 8)).astype("float32")
@@ -128,6 +130,43 @@ def test_functional_models_with_shared_layers_operations_and_models_inside() -> 
     assert len(report.converted) == 4
     assert survivors(report.model) == {"ada", "tanh"}
     assert [row.reason for row in report.kept] == ["tanh is not among the kinds to convert"]
+
+
+def test_through_a_residual_sum_the_apical_branch_is_added_behind_the_activation() -> None:
+    model = residual()
+    report = convert(model, "pynada(c=1)", keep_function=False, kinds=["relu"])
+    assert {row.name for row in report.converted} >= {"inner/inside", "after_add"}
+    x, new = rng.normal(size=(3, 8)).astype("float32"), report.model
+    read = [new.get_layer(name).output for name in ("before_op", "in_sum_apical", "after_add")]
+    h, apical, basal = (numpy(t) for t in keras.Model(new.input, read)(x))
+    kernel, second = numpy(model.get_layer("in_sum").kernel), numpy(new.get_layer("in_sum_apical").kernel)
+    assert basal == pytest.approx(np.maximum(h @ kernel + x, 0), rel=1e-4, abs=1e-5)
+    assert apical == pytest.approx(h @ second, rel=1e-4, abs=1e-5)
+    total = basal + np.maximum(apical, 0) * np.exp(1 - np.maximum(apical, 0))
+    expected = model.layers[-1](np.tanh(numpy(model.get_layer("before_gate")(total))))
+    assert numpy(new(x)) == pytest.approx(numpy(expected), rel=1e-3, abs=1e-4)
+
+
+def test_keep_function_through_a_residual_sum_with_norms() -> None:
+    x = keras.Input((6, 6, 3))
+    h = layers.BatchNormalization()(layers.Conv2D(3, 3, padding="same", use_bias=False)(x))
+    model = keras.Model(x, layers.ReLU(name="end")(h + x))
+    report = convert(model, "pynada", keep_function=True)
+    assert [row.name for row in report.converted] == ["end"]
+    batch = rng.normal(size=(4, 6, 6, 3)).astype("float32")
+    assert numpy(report.model(batch)) == pytest.approx(numpy(model(batch)), rel=1e-6)
+    report.model.compile(optimizer="sgd", loss="mse")
+    report.model.train_on_batch(batch, batch + 1)
+    gammas = [w for w in report.model.trainable_weights if "apical" in w.path and w.name == "gamma"]
+    assert len(gammas) == 1
+    assert numpy(gammas[0]).any()
+
+
+def test_two_layers_in_one_sum_are_listed() -> None:
+    x = keras.Input((4,))
+    h = layers.Dense(4)(x) + layers.Dense(4)(x)
+    model = keras.Model(x, layers.Dense(4, activation="relu")(layers.ReLU(name="after_two")(h)))
+    assert [row.name for row in convert(model, "pynada").kept] == ["after_two"]
 
 
 def test_what_no_layer_feeds_is_listed_with_its_reason() -> None:
@@ -207,7 +246,7 @@ def test_the_report_prints_a_table() -> None:
 def test_a_compiled_model_stays_compiled() -> None:
     model = sequential()
     model.compile(optimizer="adam", loss="categorical_crossentropy")
-    assert convert(model, "ada").model.optimizer.name == "adam"
+    assert convert(model, "ada").model.optimizer.__class__ is keras.optimizers.Adam
 
 
 class Subclassed(keras.Model):

@@ -27,6 +27,9 @@ OPERATIONS = {
     "Gelu": "gelu", "Silu": "silu", "HardSilu": "hard_silu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Softmax": "softmax",
 }  # fmt: skip
 
+Member = tuple[str, Any, tuple[Any, ...]]
+"""The name of a layer or operation, itself, and what feeds it."""
+
 ALIASES = {"swish": "silu", "hard_swish": "hard_silu", "ReLU": "relu"}
 
 
@@ -57,18 +60,20 @@ def is_model(operation: Any) -> bool:
     return isinstance(operation, keras.Sequential) or hasattr(operation, "operations")
 
 
-def members(model: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+def members(model: Any, prefix: str = "", *, sums: bool = True) -> Iterator[Member]:
     """Each layer or operation of a model and of the models in it: its name, itself, and what feeds it.
 
-    What feeds it is a layer that is called once and whose output goes nowhere else, or None.
+    What feeds it are the layers that are called once and whose output goes nowhere else: one at most, or for a sum of
+    several tensors one for each. Sums inside of a sequential model are left out, for cloning it hides their calls.
     """
     feeds = feeders(model)
+    sums = sums and not isinstance(model, keras.Sequential)
     for operation in operations(model):
         name = prefix + operation.name
         if is_model(operation):
-            yield from members(operation, name + "/")
-        else:
-            yield name, operation, feeds.get(id(operation))
+            yield from members(operation, name + "/", sums=sums)
+        elif sums or not is_sum(operation):
+            yield name, operation, feeds.get(id(operation), ())
 
 
 def operations(model: Any) -> list[Any]:
@@ -77,21 +82,24 @@ def operations(model: Any) -> list[Any]:
     return [operation for operation in found if not isinstance(operation, keras.layers.InputLayer)]
 
 
-def feeders(model: Any) -> dict[int, Any]:
-    """By the id of a layer: the one layer that feeds it and nothing else."""
+def is_sum(operation: Any) -> bool:
+    """True for layers and operations that add tensors, as a residual connection does."""
+    return type(operation).__name__ == "Add"
+
+
+def feeders(model: Any) -> dict[int, tuple[Any, ...]]:
+    """By the id of a layer: the layers that feed it and nothing else."""
     if isinstance(model, keras.Sequential):
-        return {id(after): before for before, after in zip(model.layers, model.layers[1:], strict=False)}
+        return {id(after): (before,) for before, after in zip(model.layers, model.layers[1:], strict=False)}
     nodes = [node for level in model._nodes_by_depth.values() for node in level if not node.is_input]
     calls = Counter(id(node.operation) for node in nodes)
     uses = Counter(id(tensor) for node in nodes for tensor in node.input_tensors)
     uses.update(id(tensor) for tensor in model.outputs)
     found = {}
     for node in nodes:
-        if calls[id(node.operation)] == 1 and len(node.input_tensors) == 1:
-            tensor = node.input_tensors[0]
-            before = tensor._keras_history.operation
-            if uses[id(tensor)] == 1 and calls[id(before)] == 1:
-                found[id(node.operation)] = before
+        if calls[id(node.operation)] == 1 and (len(node.input_tensors) == 1 or is_sum(node.operation)):
+            before = [(tensor._keras_history.operation, tensor) for tensor in node.input_tensors]
+            found[id(node.operation)] = tuple(op for op, t in before if uses[id(t)] == 1 and calls[id(op)] == 1)
     return found
 
 
