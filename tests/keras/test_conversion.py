@@ -246,7 +246,7 @@ def test_the_report_prints_a_table() -> None:
 def test_a_compiled_model_stays_compiled() -> None:
     model = sequential()
     model.compile(optimizer="adam", loss="categorical_crossentropy")
-    assert convert(model, "ada").model.optimizer.__class__ is keras.optimizers.Adam
+    assert convert(model, "ada").model.optimizer.__class__.__name__ == "Adam"
 
 
 class Subclassed(keras.Model):
