@@ -4,6 +4,7 @@ from apical import functional as functional
 from apical import keras as keras
 from apical import kernels as kernels
 from apical import nn as nn
+from apical import report as report
 from apical.nn import ADA as ADA
 from apical.nn import RBF as RBF
 from apical.nn import Dendrite as Dendrite

@@ -32,21 +32,22 @@ def candidates(channels: int) -> dict[str, Callable[[Tensor], Tensor]]:
 
 def activations(
     *,
-    shapes: tuple[tuple[int, ...], ...] = SHAPES,
-    dtypes: tuple[torch.dtype, ...] = DTYPES,
+    shapes: tuple[tuple[int, ...], ...] | None = None,
+    dtypes: tuple[torch.dtype, ...] | None = None,
     rounds: int = 15,
     progress: Progress | None = None,
 ) -> list[Timing]:
     """Forward and backward of every candidate at every shape and dtype, as ratios to torch's SiLU."""
     found = []
-    for dtype in dtypes:
-        for shape in shapes:
+    for dtype in dtypes or DTYPES:
+        for shape in shapes or SHAPES:
             case = f"{'x'.join(map(str, shape))} {str(dtype).removeprefix('torch.')}"
-            found += compare(case, _steps(shape, dtype), reference="SiLU", rounds=rounds, progress=progress)
+            found += compare(case, steps(shape, dtype), reference="SiLU", rounds=rounds, progress=progress)
     return found
 
 
-def _steps(shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Work]:
+def steps(shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Work]:
+    """One forward and backward pass of every candidate on the same input and upstream gradient."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(shape, generator=generator).to(dtype).requires_grad_()
     g = torch.randn(shape, generator=generator).to(dtype)

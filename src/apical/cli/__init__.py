@@ -8,6 +8,7 @@ from types import ModuleType
 from apical.errors import ApicalError, MissingExtraError
 
 COMMANDS = {
+    "demo": "see what apical does, in a minute, with no data needed",
     "bench": "measure the activations on this machine",
     "env": "show versions, CPU and which kernel serves, and why",
 }
