@@ -164,7 +164,7 @@ def test_one_neuron_learns_xor() -> None:
     neuron.kernel.assign([[0.9], [1.1]])
     neuron.bias.assign([0.1])
     assert (numpy(model(x)).round() != t).any()
-    model.fit(x, t, batch_size=4, epochs=400, verbose=0, shuffle=False)
+    model.fit(np.tile(x, (400, 1)), np.tile(t, (400, 1)), batch_size=4, verbose=0, shuffle=False)
     assert (numpy(model(x)).round() == t).all()
 
 

@@ -167,7 +167,7 @@ def test_units_train_xor_with_one_neuron() -> None:
     neuron.kernel.assign([[0.1, 0.9], [0.1, 1.1]])
     neuron.affine.bias.assign([0.0, 0.1])
     assert (numpy(model(x)).round() != t).any()
-    model.fit(x, t, batch_size=4, epochs=400, verbose=0, shuffle=False)
+    model.fit(np.tile(x, (400, 1)), np.tile(t, (400, 1)), batch_size=4, verbose=0, shuffle=False)
     assert (numpy(model(x)).round() == t).all()
 
 
