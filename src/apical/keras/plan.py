@@ -208,7 +208,7 @@ class Plan:
 def _silence(layer: Any) -> None:
     """Let a layer give 0 and learn from there: its trainable weights are put to 0."""
     for weight in layer.trainable_weights:
-        weight.assign(ops.zeros_like(weight))
+        weight.assign(np.zeros(weight.shape))
 
 
 def _clone(layer: Any) -> Any:
