@@ -22,6 +22,7 @@ _HOME = {
 }
 _MODULES = ("bench", "errors", "functional", "kernels", "models", "nn", "report")
 _MODULES = ("bench", "data", "errors", "functional", "kernels", "nn", "report")
+_MODULES = ("bench", "errors", "functional", "keras", "kernels", "nn", "report")
 
 __all__ = ["__version__", *_HOME, *_MODULES]  # noqa: PLE0604
 
