@@ -25,9 +25,8 @@ demo: $(VENV)/installed
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not matrix"
 
-test-slow: $(VENV)/architectures
-test-slow: $(VENV)/installed $(KERAS_TESTS)
-	$(BIN)/pytest -m "slow and not matrix"
+test-slow: $(VENV)/architectures $(KERAS_TESTS)
+	$(BIN)/pytest -n 2 -m "slow and not matrix"
 
 # apical.keras on the backends that have an environment of their own, without torch; on torch, it is part of `make test`.
 $(KERAS_TESTS): test-keras-%: .venv-%/installed
@@ -44,6 +43,7 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/activations.py
+	$(BIN)/python benchmarks/pyramidal.py
 	$(BIN)/python benchmarks/models.py
 	$(BIN)/python benchmarks/data.py
 
@@ -56,6 +56,8 @@ $(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/apical
 # The public networks that conversion is tested on; without their dependencies, or they would bring another torch.
 $(VENV)/architectures: $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps -c constraints.txt torchvision timm
+	touch $@
+
 $(KERAS_ENVIRONMENTS): .venv-%/installed: constraints-%.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/pip install --quiet -c $< keras $(PACKAGE_$*) pytest pytest-timeout pytest-xdist
