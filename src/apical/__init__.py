@@ -20,7 +20,7 @@ _HOME = {
     "convert_": "apical.convert",
     "no_weight_decay": "apical.nn",
 }
-_MODULES = ("bench", "errors", "functional", "kernels", "nn", "report")
+_MODULES = ("bench", "data", "errors", "functional", "keras", "kernels", "models", "nn", "report")
 
 __all__ = ["__version__", *_HOME, *_MODULES]  # noqa: PLE0604
 

@@ -27,3 +27,7 @@ class ConversionError(ApicalError, ValueError):
 
 class DataError(ApicalError, ValueError):
     """A data set that is missing, damaged, or not what its name says."""
+
+
+class MissingDataError(DataError):
+    """A data set whose files are not on this machine; the message says who has them and where to put them."""

@@ -85,7 +85,8 @@ def test_any_text_is_a_unit_or_one_sentence(text: str) -> None:
     [
         (" pynada ( alpha = 0.30 , c = 1 ) ", "pynada(alpha=0.3,c=1)"),
         ("ada(alpha=1.0,c=0)", "ada"),
-        ("ada(alpha=learn,alpha_init=1,scope=network)", "ada(alpha=learn)"),
+        ("ada(alpha=learn,scope=network)", "ada(alpha=learn)"),
+        ("ada(alpha=learn,alpha_init=1)", "ada(alpha=learn,alpha_init=1)"),
         ("leaky_ada(leak=0.01)", "leaky_ada"),
         ("swish(scope=channel)", "swish(scope=channel)"),
         ("relu()", "relu"),
@@ -219,6 +220,14 @@ def test_a_learned_alpha_starts_at_alpha_init() -> None:
     (alpha,) = learned(network("pynada(alpha=learn,alpha_init=0.7)")).values()
     assert alpha.item() == pytest.approx(0.7)
     assert alpha.shape == (1,)
+
+
+def test_a_learned_alpha_without_alpha_init_leaves_the_start_open_and_starts_at_one() -> None:
+    unit = Unit.parse("pynada(alpha=learn)")
+    assert unit.alpha_init is None
+    assert unit != Unit.parse("pynada(alpha=learn,alpha_init=1)")
+    (alpha,) = learned(network(str(unit))).values()
+    assert alpha.item() == 1
 
 
 @pytest.fixture

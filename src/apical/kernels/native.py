@@ -143,7 +143,8 @@ def ada_backward(x: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool]) 
 
 def pyramidal_forward(z: Tensor, bound: Bound, dim: int, groups: int) -> Tensor:
     """basal(z') + ADA(z'') of a plain CPU tensor whose 2 * outputs channels stand along `dim`, group by group."""
-    z = _dense(z)
+    if not z.is_contiguous():
+        z = _dense(z)
     y = torch.empty_strided(*_halved(z, dim), dtype=z.dtype)
     n = y.numel()
     if n:
@@ -156,12 +157,15 @@ def pyramidal_backward(
     z: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool], dim: int, groups: int
 ) -> Gradients:
     """The gradients of z, alpha and c."""
-    z = _dense(z)
+    if not z.is_contiguous():
+        z = _dense(z)
     gz = torch.empty_like(z)
     galpha, gc = _room(bound, wanted)
     n = g.numel()
     if n:
-        g, step = _upstream(g, _halved(z, dim)[1])
+        step = 1
+        if not (g.is_contiguous() and z.is_contiguous()):
+            g, step = _upstream(g, _halved(z, dim)[1])
         outputs = g.size(dim) // groups
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
         if bound.backward(
@@ -265,8 +269,9 @@ def _constant(value: float, dtype: torch.dtype) -> Tensor:
 
 def _inner(x: Tensor, dim: int) -> int:
     """How many neighbours in memory share a channel; a dimension of size 1 may have any stride, so count them."""
-    x = _dense(x)
-    return prod(x.shape[dim % x.dim() + 1 :]) if x.is_contiguous() else x.stride(dim)
+    if x.is_contiguous():
+        return 1 if dim == -1 else prod(x.shape[dim % x.dim() + 1 :])
+    return x.stride(dim) if is_dense(x) else _inner(x.contiguous(), dim)
 
 
 def _vector(value: Value, dtype: torch.dtype, channels: int) -> Tensor:

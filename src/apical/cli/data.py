@@ -1,0 +1,121 @@
+"""`apical data`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from apical import data
+from apical.data.archives import Progress as Report
+from apical.data.cache import Store
+from apical.data.preparing import partial_mark
+from apical.data.split import Parts
+from apical.errors import InvalidArgumentError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Prepare, check, list and look at data sets.",
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(help="A name from `apical data list`.")]
+Root = Annotated[Path | None, typer.Option(help="The folder or archive that holds the official files.")]
+Partial = Annotated[bool, typer.Option("--partial", help="Accept a subset in the official layout, and mark it so.")]
+
+
+@contextmanager
+def progress_bar() -> Iterator[Report]:
+    """A bar on stderr that library functions report to."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    console = Console(stderr=True)
+    show = console.is_terminal
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not show) as bar:
+        task = bar.add_task("")
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+
+
+@app.command(epilog="Example: apical data prepare fashion-mnist")
+def prepare(
+    name: Name,
+    root: Root = None,
+    partial: Partial = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Decoding processes; all cores by default.")] = None,
+) -> None:
+    """Find or download a data set, verify it, and convert it once for fast reading."""
+    with progress_bar() as report:
+        folder = data.prepare(name, root, partial=partial, workers=workers, progress=report)
+    if folder is None:
+        print(f"{name} is made in memory: there is nothing to prepare")
+        return
+    store = Store(folder)
+    counts = zip(Parts._fields, store.manifest["splits"]["paper"]["counts"], strict=True)
+    mark = partial_mark(store)
+    print(
+        f"{name} is ready in {folder}: {', '.join(f'{n:,} {part}' for part, n in counts)}"
+        + (f"; {mark}" if mark else "")
+    )
+    for note in store.manifest.get("notes", ()):
+        print(f"note: {note}")
+
+
+@app.command(epilog="Example: apical data verify fashion-mnist")
+def verify(name: Name, root: Root = None, partial: Partial = False) -> None:
+    """Compare a prepared data set with the hashes taken when it was made."""
+    with progress_bar() as report:
+        folder = data.verify(name, root, partial=partial, progress=report)
+    print(
+        f"{name} is made in memory: there is nothing to verify" if folder is None else f"{name} is intact in {folder}"
+    )
+
+
+@app.command("list", epilog="Example: apical data list")
+def list_() -> None:
+    """What there is, what is ready, how large it is, and where."""
+    table = Table("name", "state", "size", "licence", box=None, pad_edge=False)
+    places = []
+    for status in data.statuses():
+        size = f"{status.size / 1e6:,.0f} MB" if status.size else status.recipe.space
+        table.add_row(status.recipe.name, status.state, size, status.recipe.licence)
+        if status.where is not None and status.where not in places:
+            places.append(status.where)
+    Console(width=None if Console().is_terminal else 140, markup=False, highlight=False).print(table)
+    print(f"data folder: {data.home()} (set APICAL_HOME to change it)")
+    for place in places:
+        print(f"  {place}")
+
+
+@app.command(epilog="Example: apical data describe crema-d")
+def describe(name: Name) -> None:
+    """What a data set holds, its licence and citation, and what you must fetch for it."""
+    print(data.describe(name))
+
+
+@app.command(epilog='Example: apical data show fashion-mnist --corrupt "input-noise(sigma=0.3)" -o noisy.png')
+def show(
+    name: Annotated[str, typer.Argument(help="A name from `apical data list`, or the path of your own data.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page: .png, .pdf or .svg.")],
+    root: Root = None,
+    partial: Partial = False,
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "train",
+    count: Annotated[int, typer.Option(min=1, max=120, help="How many samples.")] = 24,
+    seed: Annotated[int, typer.Option(help="Which samples.")] = 0,
+    corrupt: Annotated[list[str] | None, typer.Option(help="A corruption; may be given several times.")] = None,
+) -> None:
+    """Draw a sheet of samples with their labels: images, spectrograms, text."""
+    from apical.report import sheets  # noqa: PLC0415  only this command draws
+
+    if not output.parent.is_dir():
+        raise InvalidArgumentError(f"-o is {output}, but the folder {output.parent} does not exist: create it first")
+    with progress_bar() as report:
+        loaded = data.load(name, root, partial=partial, progress=report)
+    loaded = data.corrupt(loaded, *(corrupt or ()))
+    panels = sheets.gather(loaded, split=split, count=count, seed=seed)
+    marks = [f"{name}, {split}", *([loaded.partial] if loaded.partial else []), *map(str, loaded.corruptions)]
+    sheets.draw(panels, output, title=", ".join(marks))
+    print(f"wrote {output}: {len(panels)} samples")

@@ -1,0 +1,52 @@
+"""Data sets: prepared once, read fast, hard to get wrong. The public names, loaded when first used."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from apical.data.batches import Batch as Batch
+    from apical.data.batches import Batches as Batches
+    from apical.data.corruptions import Corruption as Corruption
+    from apical.data.corruptions import Imbalance as Imbalance
+    from apical.data.corruptions import InputNoise as InputNoise
+    from apical.data.corruptions import LabelNoise as LabelNoise
+    from apical.data.corruptions import corrupt as corrupt
+    from apical.data.dataset import DataSet as DataSet
+    from apical.data.dataset import Split as Split
+    from apical.data.folders import home as home
+    from apical.data.loading import describe as describe
+    from apical.data.loading import load as load
+    from apical.data.preparing import prepare as prepare
+    from apical.data.preparing import statuses as statuses
+    from apical.data.preparing import verify as verify
+    from apical.data.registry import names as list  # noqa: A004, F401
+
+_HOME = {
+    "Batch": "batches.Batch",
+    "Batches": "batches.Batches",
+    "Corruption": "corruptions.Corruption",
+    "DataSet": "dataset.DataSet",
+    "Imbalance": "corruptions.Imbalance",
+    "InputNoise": "corruptions.InputNoise",
+    "LabelNoise": "corruptions.LabelNoise",
+    "Split": "dataset.Split",
+    "corrupt": "corruptions.corrupt",
+    "describe": "loading.describe",
+    "home": "folders.home",
+    "list": "registry.names",
+    "load": "loading.load",
+    "prepare": "preparing.prepare",
+    "statuses": "preparing.statuses",
+    "verify": "preparing.verify",
+}
+
+__all__ = [*_HOME]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'apical.data' has no attribute {name!r}; it has {', '.join(__all__)}")
+    module, attribute = _HOME[name].split(".")
+    value = getattr(importlib.import_module(f"apical.data.{module}"), attribute)
+    globals()[name] = value
+    return value

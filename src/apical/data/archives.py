@@ -1,0 +1,142 @@
+"""Unpacking archives from strangers: plain files and folders inside the target, within stated limits, or nothing."""
+
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from lzma import LZMAError
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from apical.data.checks import CHUNK, one_line, reading, refuse_impostor
+from apical.errors import DataError
+
+SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, LZMAError, NotImplementedError, RuntimeError)
+"""What the standard library raises on damaged, encrypted or exotic archives."""
+CONFUSED = (ValueError, KeyError, OverflowError, IndexError, AttributeError, TypeError)
+"""What it raises when an archive lies about itself in ways it did not foresee."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how far it is, and how far it goes."""
+
+
+def silent(_what: str, _done: int, _total: int) -> None:
+    """The progress of someone who does not look."""
+
+
+@dataclass
+class Budget:
+    """How much an archive may still write; its own headers are not believed."""
+
+    bytes_left: int = 20 << 30
+    files_left: int = 500_000
+    written: set[str] = field(default_factory=set)
+
+    def take_file(self, name: str, archive: Path) -> None:
+        self.files_left -= 1
+        if self.files_left < 0:
+            raise DataError(f"{archive} holds more files than this data set has: it is refused")
+        if name in self.written:
+            raise DataError(f"{archive} holds {name!r} twice: it is refused")
+        self.written.add(name)
+
+    def take_bytes(self, count: int, archive: Path) -> None:
+        self.bytes_left -= count
+        if self.bytes_left < 0:
+            raise DataError(f"{archive} unpacks to more bytes than this data set has: it is refused")
+
+
+def is_archive(path: Path) -> bool:
+    """Whether the name is that of an archive that `unpack` reads."""
+    return path.name.lower().endswith(SUFFIXES) and path.is_file()
+
+
+def unpack(archive: Path, into: Path, *, budget: Budget | None = None, progress: Progress = silent) -> None:
+    """Unpack a zip or tar archive into the new folder `into`, or raise DataError and leave nothing."""
+    budget = Budget() if budget is None else budget
+    into.mkdir(parents=True)
+    try:
+        _unpack(archive, into, budget, progress)
+    except BROKEN + CONFUSED as error:
+        shutil.rmtree(into, ignore_errors=True)
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{archive} is a damaged archive ({one_line(error)}): fetch it again") from error
+    except OSError as error:
+        shutil.rmtree(into, ignore_errors=True)
+        raise DataError(f"cannot unpack {archive} into {into}: {error.strerror or one_line(error)}") from error
+    except BaseException:
+        shutil.rmtree(into, ignore_errors=True)
+        raise
+
+
+def _unpack(archive: Path, into: Path, budget: Budget, progress: Progress) -> None:
+    with reading(archive), archive.open("rb") as file:
+        refuse_impostor(file.read(512), archive)
+    total = archive.stat().st_size
+    members = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
+    for name, content, position in members(archive):
+        target = into.joinpath(*safe_parts(name, archive))
+        if content is None:
+            target.mkdir(parents=True, exist_ok=True)
+            continue
+        if target == into:
+            raise DataError(f"{archive} holds the file {name!r}, which has no name: it is refused")
+        budget.take_file(name, archive)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as out:
+            while chunk := content.read(CHUNK):
+                budget.take_bytes(len(chunk), archive)
+                out.write(chunk)
+        progress(f"unpacking {archive.name}", min(position, total), total)
+
+
+def safe_parts(name: str, archive: object) -> tuple[str, ...]:
+    """The parts of a member's relative path; whatever could leave the target folder is refused."""
+    path = PurePosixPath(name)
+    foreign = any(c in name for c in "\\\0") or ":" in name.split("/", maxsplit=1)[0]
+    bad = path.is_absolute() or ".." in path.parts or foreign
+    if bad:
+        raise DataError(f"{archive} holds the member {name!r}, which points outside its folder: it is refused")
+    return path.parts
+
+
+Member = tuple[str, IO[bytes] | None, int]
+"""Name, content (None for a folder), and where in the archive it starts."""
+
+
+def _zip_members(archive: Path) -> Iterator[Member]:
+    with zipfile.ZipFile(archive) as file:
+        for info in file.infolist():
+            mode = info.external_attr >> 16
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise DataError(f"{archive} holds {info.filename!r}, which is a link or a device: it is refused")
+            if info.is_dir():
+                yield info.filename, None, info.header_offset
+                continue
+            with file.open(info) as content:
+                yield info.filename, content, info.header_offset
+
+
+def _tar_members(archive: Path) -> Iterator[Member]:
+    with archive.open("rb") as raw, tarfile.open(fileobj=raw, mode="r:*") as file:
+        for info in file:
+            if not (info.isreg() or info.isdir()):
+                raise DataError(f"{archive} holds {info.name!r}, which is a link or a device: it is refused")
+            yield info.name, file.extractfile(info) if info.isreg() else None, raw.tell()
+        _refuse_truncated(file, archive)
+
+
+def _refuse_truncated(file: tarfile.TarFile, archive: Path) -> None:
+    """tarfile takes a cut for the end: an archive ends with zeros, and a compressed stream with its checksum."""
+    stream = file.fileobj
+    assert stream is not None
+    stream.seek(file.offset)
+    if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+        raise DataError(f"{archive} ends without the mark that ends a tar archive: it is truncated, fetch it again")
+    if len(stream.read(CHUNK)) == CHUNK:
+        raise DataError(f"{archive} goes on long after its last member: it is refused")

@@ -1,0 +1,155 @@
+"""The corruptions of the paper's ablation study: seeded, composable, and written as text that parses back.
+
+`corrupt(data, "input-noise(sigma=0.2)", LabelNoise(fraction=0.1, seed=3))`; the order given is the order applied.
+"""
+
+import ast
+import re
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apical.data.dataset import DataSet, Split
+from apical.data.inputs import Images, Numbers
+from apical.data.keys import generator
+from apical.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corruption:
+    """A change of a data set; `str(c)` names it with all its values and `parse(str(c)) == c`."""
+
+    kind: ClassVar[str]
+    seed: int = 0
+
+    def apply(self, data: DataSet) -> DataSet:
+        """A new data set; the old one is untouched."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return f"{self.kind}({','.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields(self))})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputNoise(Corruption):
+    """N(0, sigma) on pixels scaled to [0, 1], not clipped, once for each image by (seed, id), in all three splits."""
+
+    kind = "input-noise"
+    sigma: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check(self.sigma > 0, f"sigma is {self.sigma}, but it must be above 0")
+
+    def apply(self, data: DataSet) -> DataSet:
+        old = data.train.input
+        _check(
+            isinstance(old, Images | Numbers) and not old.sigma,
+            f"{data.name} cannot take input noise: only images and numbers without such noise can",
+        )
+        assert isinstance(old, Images | Numbers)
+        new = replace(old, sigma=self.sigma, noise_seed=self.seed)
+        return data.map(lambda split: replace(split, input=new))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelNoise(Corruption):
+    """Exactly round(fraction * n) training labels become another class, uniformly; validation and test stay clean."""
+
+    kind = "label-noise"
+    fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check(0 < self.fraction <= 1, f"fraction is {self.fraction}, but it must be above 0 and at most 1")
+
+    def apply(self, data: DataSet) -> DataSet:
+        classes = _class_count(data, "label noise")
+        draws = generator(self.kind, self.seed)
+        labels = data.train.labels.copy()
+        chosen = draws.permutation(len(labels))[: round(self.fraction * len(labels))]
+        labels[chosen] = (labels[chosen] + draws.randint(1, classes, len(chosen))) % classes
+        return replace(data, train=replace(data.train, changed_labels=labels))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imbalance(Corruption):
+    """`classes` seeded classes keep round(keep * n) samples each, in all three splits or, `train_only`, in one."""
+
+    kind = "imbalance"
+    keep: float = 0.1
+    classes: int = 5
+    train_only: bool = False
+
+    def __post_init__(self) -> None:
+        _check(0 < self.keep < 1, f"keep is {self.keep}, but it must lie between 0 and 1")
+
+    def thinned(self, count: int) -> list[int]:
+        """Which of `count` classes are thinned."""
+        _check(0 < self.classes < count, f"classes is {self.classes}, but it must lie between 1 and {count - 1}")
+        return sorted(generator(self.kind, self.seed).permutation(count)[: self.classes].tolist())
+
+    def apply(self, data: DataSet) -> DataSet:
+        thin = self.thinned(_class_count(data, "imbalance"))
+        if self.train_only:
+            return replace(data, train=data.train.only(self._kept(data.train, thin)))
+        return data.map(lambda split: split.only(self._kept(split, thin)))
+
+    def _kept(self, split: Split, thin: list[int]) -> NDArray[np.int64]:
+        keep = np.ones(len(split), bool)
+        for label in thin:
+            members = np.flatnonzero(split.labels == label)
+            members = members[generator(self.kind, self.seed, split.name, label).permutation(len(members))]
+            keep[members[round(self.keep * len(members)) :]] = False
+        return np.flatnonzero(keep)
+
+
+KINDS: dict[str, type[Corruption]] = {c.kind: c for c in (InputNoise, LabelNoise, Imbalance)}
+
+
+def corrupt(data: DataSet, *corruptions: Corruption | str) -> DataSet:
+    """The data set with the corruptions applied in order, and recorded in `corruptions`."""
+    for given in corruptions:
+        corruption = parse(given) if isinstance(given, str) else given
+        data = replace(corruption.apply(data), corruptions=(*data.corruptions, corruption))
+    return data
+
+
+def parse(text: str) -> Corruption:
+    """`input-noise(sigma=0.2,seed=1)` and the like; values left out take their defaults."""
+    match = re.fullmatch(r"\s*([a-z-]+)\s*(?:\((.*)\))?\s*", text)
+    if match is None or match[1] not in KINDS:
+        raise InvalidArgumentError(
+            f"{text!r} is no corruption; there are {', '.join(KINDS)}, written for example as input-noise(sigma=0.2)"
+        )
+    kind = KINDS[match[1]]
+    return kind(**_values(text, match[2] or "", {f.name: type(f.default) for f in fields(kind)}))
+
+
+def _values(text: str, inside: str, types: dict[str, type]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for item in filter(None, (part.strip() for part in inside.split(","))):
+        name, _, literal = (part.strip() for part in item.partition("="))
+        try:
+            value = ast.literal_eval(literal)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            value = None
+        wanted = types.get(name)
+        if wanted is float and type(value) is int:
+            value = float(value)
+        if wanted is None or type(value) is not wanted or name in values:
+            allowed = ", ".join(f"{n}=<{t.__name__}>" for n, t in types.items())
+            raise InvalidArgumentError(f"{text!r}: {item!r} is not understood; it takes {allowed}")
+        values[name] = value
+    return values
+
+
+def _class_count(data: DataSet, what: str) -> int:
+    _check(data.class_names is not None, f"{data.name} has no classes, so it cannot take {what}")
+    assert data.class_names is not None
+    return len(data.class_names)
+
+
+def _check(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvalidArgumentError(message)

@@ -1,0 +1,140 @@
+"""What is known about a data set, and the finding of its files."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from apical.data.archives import Budget, Progress, is_archive, unpack
+from apical.data.cache import Draft
+from apical.data.checks import reading
+from apical.data.folders import raw_folder
+from apical.errors import DataError, MissingDataError
+
+if TYPE_CHECKING:
+    from apical.data.dataset import DataSet, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One data set: its facts, and the functions that find, build and open it.
+
+    `kind` (image, audio, text, files, numbers) says how rows are read. `find(folder)` gives the folder of the official
+    layout, if it is there; `build(place, draft)` fills a draft from it. Data sets small enough to be made in memory
+    have `make` instead.
+    """
+
+    name: str
+    store: str
+    kind: str
+    task: "Task"
+    description: str
+    licence: str
+    citation: str
+    counts: tuple[int, int, int]
+    class_names: tuple[str, ...] | None = None
+    splits: tuple[str, ...] = ("paper",)
+    label: str = "labels"
+    vocabulary: int | None = None
+    space: str = "under 1 MB"
+    fetch_by_hand: str = ""
+    archives: tuple[str, ...] = ()
+    system_folders: tuple[Path, ...] = ()
+    budget: Callable[[], Budget] = Budget
+    streams: bool = False
+    arrange: Callable[[Path, Budget], None] | None = None
+    find: Callable[[Path], Path | None] | None = None
+    build: Callable[[Path, Draft], None] | None = None
+    download: Callable[[Path, Progress], None] | None = None
+    make: "Callable[[Recipe], DataSet] | None" = None
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+
+def missing(recipe: Recipe, looked: Sequence[Path]) -> MissingDataError:
+    """The sentence that says what to fetch, from whom, under which licence, and where to put it."""
+    return MissingDataError(
+        f"{recipe.name} was not found in {' or '.join(map(str, looked))}: {recipe.fetch_by_hand} "
+        f"(licence: {recipe.licence}), put it into {raw_folder(recipe.store)} or name its folder with --root, "
+        f"then run: apical data prepare {recipe.name}"
+    )
+
+
+def locate(recipe: Recipe, root: Path | None, progress: Progress) -> Path:
+    """The folder that holds the files or their archive; downloads what is free to download."""
+    looked = [root] if root is not None else [raw_folder(recipe.store), *recipe.system_folders]
+    for place in looked:
+        if find_layout(recipe, place) is not None or find_archives(recipe, place):
+            return place
+    if root is not None and not root.exists():
+        raise MissingDataError(f"there is no {root}: --root names the folder (or archive) that holds {recipe.name}")
+    if recipe.download is not None and root is None:
+        recipe.download(looked[0], progress)
+        return looked[0]
+    raise missing(recipe, looked)
+
+
+def find_layout(recipe: Recipe, place: Path) -> Path | None:
+    """The official layout in `place` or up to two folders below."""
+    assert recipe.find is not None
+    for folder in _folders(place):
+        if (found := recipe.find(folder)) is not None:
+            return found
+    return None
+
+
+def _folders(place: Path) -> Iterator[Path]:
+    if not place.is_dir():
+        return
+    yield place
+    with reading(place):
+        children = sorted(p for p in place.iterdir() if p.is_dir() and not p.name.startswith("."))
+    if len(children) > 50:  # class folders, not packaging
+        return
+    yield from children
+    for child in children:
+        grandchildren = sorted(p for p in child.iterdir() if p.is_dir())
+        yield from grandchildren if len(grandchildren) <= 50 else ()
+
+
+def find_archives(recipe: Recipe, place: Path) -> list[Path]:
+    """Archives of this data set: the file `place` itself, or files in it by their official names."""
+    if is_archive(place):
+        return [place]
+    if not place.is_dir():
+        return []
+    matches = {p for pattern in recipe.archives for p in place.glob(pattern) if is_archive(p)}
+    return sorted(matches)
+
+
+def layout_for(recipe: Recipe, place: Path, draft: Draft) -> Path:
+    """The layout folder; archives are unpacked into the draft first."""
+    found = find_layout(recipe, place)
+    if found is not None:
+        return found
+    budget = recipe.budget()
+    for archive in find_archives(recipe, place):
+        unpack(archive, draft.folder / "files" / _stem(archive), budget=budget, progress=draft.progress)
+    if recipe.arrange is not None:
+        recipe.arrange(draft.folder / "files", budget)
+    for folder in _folders(draft.folder / "files"):
+        if (found := find_layout(recipe, folder)) is not None:
+            return found
+    raise DataError(f"the archive in {place} does not hold {recipe.name} in its official layout")
+
+
+def _stem(archive: Path) -> str:
+    return archive.name.split(".")[0] or "archive"
+
+
+def expect(found: int, official: int, *, what: str, partial: bool) -> None:
+    """Without `partial`, counts must be the official ones; nothing at all is never enough."""
+    if found == 0:
+        raise DataError(f"there are no {what}")
+    if found != official and not partial:
+        raise DataError(
+            f"there are {found:,} {what} where the official data set has {official:,}: files are missing or strange; "
+            "if a subset is meant, say so with --partial (partial=True)"
+        )
