@@ -52,9 +52,16 @@ class Images:
             noise *= np.float32(self.sigma)
             images += noise
         if self.pad:
-            images = np.pad(images, [(0, 0)] * (images.ndim - 2) + [(self.pad, self.pad)] * 2)
+            images = _padded(images, self.pad)
         images -= np.float32(self.mean)
         return torch.from_numpy(images)
+
+
+def _padded(images: NDArray[np.float32], pad: int) -> NDArray[np.float32]:
+    *rest, height, width = images.shape
+    out = np.zeros((*rest, height + 2 * pad, width + 2 * pad), np.float32)
+    out[..., pad:-pad, pad:-pad] = images
+    return out
 
 
 @dataclass(frozen=True, kw_only=True)
