@@ -113,7 +113,7 @@ def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
 
 
 def _alpha(unit: Unit) -> float | None:
-    return unit.alpha_init if unit.alpha == "learn" else unit.alpha
+    return (unit.alpha_init or 1.0) if unit.alpha == "learn" else unit.alpha
 
 
 def _warn_if_trained(model: nn.Module, decisions: list[Decision], unit: Unit) -> None:

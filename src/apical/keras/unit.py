@@ -31,7 +31,7 @@ DEFAULTS = {"alpha": 1.0, "c": 0.0, "leak": 0.01}
 class Unit:
     """One neuron: its kind, and the settings of its activations; None for those that the kind does not have.
 
-    `alpha="learn"` learns it from `alpha_init` on, and `scope` says what shares one value: the whole network, a layer,
+    `alpha="learn"` learns it from `alpha_init` on (None: from 1), and `scope` says what shares one value: the whole network, a layer,
     or a channel; `swish` and `pynswish` learn their beta so, from 1 on.
     """
 
@@ -75,6 +75,8 @@ class Unit:
         done: dict[str, Any] = {}
         for name in allowed[: len(allowed) - self.learns]:
             value = getattr(self, name)
+            if name == "alpha_init" and value is None:
+                continue  # the network says where alpha starts, or it starts at 1
             value = DEFAULTS[name.removesuffix("_init")] if value is None else value
             done[name] = value if value == "learn" else number(name, value, positive=name.startswith("alpha"))
         if "leak" in done:
@@ -102,7 +104,7 @@ class Unit:
         shown = []
         for field in fields(self)[1:]:
             value = getattr(self, field.name)
-            if value not in (None, field.default, DEFAULTS.get(field.name.removesuffix("_init"))):
+            if value not in (None, field.default, DEFAULTS.get(field.name)):
                 shown.append(f"{field.name}={value if isinstance(value, str) else repr(value).removesuffix('.0')}")
         return f"{self.kind}({','.join(shown)})" if shown else self.kind
 
@@ -120,7 +122,7 @@ class Unit:
         learnable = self.alpha == "learn"
         settings = {
             **learned,
-            "alpha": self.alpha_init if learnable else self.alpha,
+            "alpha": (self.alpha_init or DEFAULTS["alpha"]) if learnable else self.alpha,
             "c": self.c,
             "learnable": learnable,
         }
