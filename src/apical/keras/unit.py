@@ -31,8 +31,8 @@ DEFAULTS = {"alpha": 1.0, "c": 0.0, "leak": 0.01}
 class Unit:
     """One neuron: its kind, and the settings of its activations; None for those that the kind does not have.
 
-    `alpha="learn"` learns it from `alpha_init` on (None: from 1), and `scope` says what shares one value: the whole network, a layer,
-    or a channel; `swish` and `pynswish` learn their beta so, from 1 on.
+    `alpha="learn"` learns it from `alpha_init` on (None: from 1), and `scope` says what shares one value: the whole
+    network, a layer, or a channel; `swish` and `pynswish` learn their beta so, from 1 on.
     """
 
     kind: str
