@@ -43,7 +43,7 @@ def test_importing_apical_imports_nothing_heavy(heavy: str) -> None:
 
 
 def test_every_public_name_loads_and_is_listed() -> None:
-    for name in apical.__all__:
+    for name in dir(apical):
         assert getattr(apical, name) is not None
     assert set(apical.__all__) <= set(dir(apical))
     with pytest.raises(AttributeError, match="no attribute 'Ada'"):
@@ -53,7 +53,12 @@ def test_every_public_name_loads_and_is_listed() -> None:
 def test_type_checkers_see_the_same_names() -> None:
     stub = ast.parse((SOURCE / "__init__.pyi").read_text(encoding="utf-8"))
     seen = {alias.asname for node in ast.walk(stub) if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert seen | {"__version__"} == set(apical.__all__)
+    assert seen | {"__version__"} == set(dir(apical))
+
+
+def test_a_star_import_leaves_keras_alone() -> None:
+    code = "import sys; from apical import *; sys.exit('keras' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_keras_half_imports_torch_inside_functions_alone() -> None:

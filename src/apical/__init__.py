@@ -22,7 +22,8 @@ _HOME = {
 }
 _MODULES = ("bench", "data", "errors", "functional", "keras", "kernels", "models", "nn", "report")
 
-__all__ = ["__version__", *_HOME, *_MODULES]  # noqa: PLE0604
+# `from apical import *` must not import Keras, which settles its backend at import.
+__all__ = ["__version__", *_HOME, *(name for name in _MODULES if name != "keras")]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
@@ -37,4 +38,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *_MODULES})

@@ -126,3 +126,10 @@ def test_bench_refuses_a_missing_folder(capsys: pytest.CaptureFixture[str], tmp_
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     result = apical("--debug", "bench", "activations", "--csv", str(tmp_path / "none" / "x.csv"))
     assert "Traceback" in result.stderr
+
+
+def test_demo_says_where_it_cannot_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert cli.run(["demo", "-o", str(file)]) == 1
+    assert "where no folder can be made (File exists)" in capsys.readouterr().err

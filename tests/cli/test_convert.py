@@ -12,6 +12,9 @@ from torch import nn
 def factory():
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 2))
 
+def of_width(width):
+    return nn.Linear(width, width)
+
 LIST = [1]
 """
 
@@ -66,3 +69,10 @@ def test_what_is_wrong_is_said_in_one_sentence(
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1
+
+
+def test_a_factory_that_fails_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["convert", "convert_me:of_width"]) == 1
+    error = capsys.readouterr().err
+    assert "convert_me:of_width cannot be called without arguments (TypeError" in error
+    assert len(error.splitlines()) == 1

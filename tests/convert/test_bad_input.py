@@ -178,3 +178,11 @@ def test_what_is_no_model_and_what_is_no_unit() -> None:
         apical.convert_(F.relu, "ada")  # type: ignore[arg-type]
     with pytest.raises(ApicalError, match="did you mean 'pynada'"):
         apical.convert_(nn.ReLU(), "pynad")
+
+
+@pytest.mark.parametrize("compiled", [torch.jit.script, torch.compile])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiled_models_are_refused_with_what_to_do(compiled: object) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    with pytest.raises(ConversionError, match="compiled already: convert_ the model it was made from"):
+        apical.convert_(compiled(model), "ada")

@@ -395,3 +395,9 @@ def test_bad_input_is_one_sentence(call: Any, sentence: str) -> None:
     with pytest.raises(InvalidArgumentError, match=sentence) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d(4), "batch"])
+def test_a_norm_that_is_no_factory_is_refused(norm: object) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"must be what makes a norm for a number of channels"):
+        PyramidalConv2d(3, 4, 3, norm=norm)

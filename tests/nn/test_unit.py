@@ -268,3 +268,10 @@ def test_a_bad_registration_is_one_sentence(name: str, settings: dict[str, objec
     with pytest.raises(InvalidArgumentError, match=sentence):
         apical.register_unit(name, **settings)  # type: ignore[arg-type]
     assert "other" not in Unit.kinds()
+
+
+@pytest.mark.parametrize("wrong", [torch.sin, nn.GELU(), "gelu", lambda: 3])
+def test_what_is_no_factory_is_refused_at_once(wrong: object) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"must be a factory: called without arguments, it returns a module"):
+        apical.register_unit("half_built", activation=wrong)
+    assert "half_built" not in apical.Unit.kinds()

@@ -63,7 +63,13 @@ def _network(path: str) -> Any:
         ) from error
     if not callable(factory):
         raise InvalidArgumentError(f"{module} has no function or class {name!r}: write package.module:factory")
-    return factory()
+    try:
+        return factory()
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"{path} cannot be called without arguments ({type(error).__name__}: {error}): "
+            "name a factory that returns the network; --debug shows where it failed"
+        ) from error
 
 
 def _pattern(only: str | None) -> re.Pattern[str] | None:

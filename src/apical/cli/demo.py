@@ -7,6 +7,7 @@ import typer
 from torch import nn
 
 from apical.convert import convert_
+from apical.errors import InvalidArgumentError
 from apical.kernels import backend
 from apical.report import curves
 
@@ -18,7 +19,10 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures.")] = Path("apical-demo"),
 ) -> None:
     """See what apical does, in a minute, with no data needed."""
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgumentError(f"--output is {output}, where no folder can be made ({error.strerror})") from error
     _show_ada()
     _show_xor()
     _show_conversion()

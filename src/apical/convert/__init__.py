@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -37,7 +38,8 @@ def convert_(
     functional calls alike. A pyramidal unit turns every activation that one affine layer feeds, through a norm and
     residual additions, into a pyramidal neuron. `filter_fn(name, module)` chooses among them. `example_inputs` (a
     tensor, a tuple or a dict) let the report show how many inputs of each activation are negative or saturated.
-    `keep_function` starts apical branches at zero, so that the model computes what it did.
+    `keep_function` starts apical branches at zero, so that the model computes what it did. Build the optimiser after
+    the conversion (and after `undo`): the parameters are new.
 
     >>> report = convert_(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), "pynada(alpha=0.5)")
     >>> report.converted[0].after
@@ -71,6 +73,11 @@ def _check_arguments(model: nn.Module, filter_fn: Any) -> None:
         raise ConversionError(
             "the model is wrapped in DistributedDataParallel, which would not see new parameters: "
             "convert_(model.module, ...) and wrap that anew"
+        )
+    if isinstance(model, torch.jit.ScriptModule) or hasattr(model, "_orig_mod"):
+        raise ConversionError(
+            f"the model is a {type(model).__name__}, compiled already: convert_ the model it was made from, "
+            "then compile that"
         )
     if any(is_lazy(parameter) for parameter in (*model.parameters(), *model.buffers())):
         raise ConversionError(

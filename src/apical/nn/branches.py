@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from apical.errors import InvalidArgumentError
+
 Norm = Callable[[int], nn.Module]
 """What makes a normalisation for a number of channels, e.g. `nn.BatchNorm2d`."""
 
@@ -41,6 +43,11 @@ def both_norms(norm: Norm | None, outputs: int, *, together: bool) -> nn.Module 
     """One batch norm over both branches, where they come together; of any other norm one per branch."""
     if norm is None:
         return None
+    if isinstance(norm, nn.Module) or not callable(norm):
+        raise InvalidArgumentError(
+            f"norm is {norm!r}, but must be what makes a norm for a number of channels, e.g. nn.BatchNorm2d "
+            "or lambda channels: nn.GroupNorm(4, channels)"
+        )
     basal = norm(outputs)
     if together and isinstance(basal, _BatchNorm):
         return norm(2 * outputs)

@@ -112,12 +112,26 @@ def register_unit(
         )
     if activation is not None:
         make = activation
+        _check_factory(name, make)
         _REGISTERED[name] = Standard(lambda settings, count, dim: make())
         return
     for branch, kind in (("basal", basal), ("apical", apical)):
         if kind is None or isinstance(find(kind), Pyramidal):
             raise InvalidArgumentError(f"{branch} of unit {name!r} is {kind!r}, but must name a standard kind")
     _REGISTERED[name] = Pyramidal(str(basal), str(apical))
+
+
+def _check_factory(name: str, make: Any) -> None:
+    """Refuse what does not give a module when it is called without arguments, before a network is half built."""
+    try:
+        made = None if isinstance(make, nn.Module) else make()
+    except Exception:  # whatever it is, the sentence below says what to give instead
+        made = None
+    if not isinstance(made, nn.Module):
+        raise InvalidArgumentError(
+            f"activation of unit {name!r} is {make!r}, but must be a factory: called without arguments, it returns a "
+            "module, e.g. nn.GELU or lambda: MyActivation(2.0)"
+        )
 
 
 def complete(name: str, given: Settings) -> dict[str, Any]:
