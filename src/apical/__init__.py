@@ -11,6 +11,12 @@ _HOME = {
     "RBF": "apical.nn",
     "Swish": "apical.nn",
     "Dendrite": "apical.nn",
+    "PyramidalLinear": "apical.nn",
+    "PyramidalConv1d": "apical.nn",
+    "PyramidalConv2d": "apical.nn",
+    "PyramidalConv3d": "apical.nn",
+    "Unit": "apical.nn",
+    "register_unit": "apical.nn",
     "no_weight_decay": "apical.nn",
 }
 _MODULES = ("bench", "data", "errors", "functional", "kernels", "nn")

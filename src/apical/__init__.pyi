@@ -8,7 +8,13 @@ from apical.nn import ADA as ADA
 from apical.nn import RBF as RBF
 from apical.nn import Dendrite as Dendrite
 from apical.nn import LeakyADA as LeakyADA
+from apical.nn import PyramidalConv1d as PyramidalConv1d
+from apical.nn import PyramidalConv2d as PyramidalConv2d
+from apical.nn import PyramidalConv3d as PyramidalConv3d
+from apical.nn import PyramidalLinear as PyramidalLinear
 from apical.nn import Swish as Swish
+from apical.nn import Unit as Unit
 from apical.nn import no_weight_decay as no_weight_decay
+from apical.nn import register_unit as register_unit
 
 __version__: str

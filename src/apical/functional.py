@@ -14,7 +14,7 @@ from apical.errors import DtypeError, InvalidArgumentError
 from apical.kernels import composite, eager
 from apical.kernels.choice import observed
 
-__all__ = ["ada", "dendrite", "leaky_ada", "rbf", "swish"]
+__all__ = ["ada", "dendrite", "leaky_ada", "pyramidal", "rbf", "swish"]
 
 Value = float | Tensor
 
@@ -31,12 +31,38 @@ def ada(x: Tensor, alpha: Value = 1.0, c: Value = 0.0, leak: float = 0.0, *, dim
     check_leak("leak", leak)
     alpha = checked("alpha", alpha, x, dim, above=0.0)
     c = checked("c", c, x, dim)
-    return eager.ada(x, alpha, c, float(leak), dim=dim)
+    return eager.run(eager.Ada(leak=float(leak), dim=dim), x, alpha, c)
 
 
 def leaky_ada(x: Tensor, alpha: Value = 1.0, c: Value = 0.0, leak: float = 0.01, *, dim: int = 1) -> Tensor:
     """Leaky apical dendrite activation, Eq. 6 of the paper: `ada` with a slope of `leak` below zero."""
     return ada(x, alpha, c, leak, dim=dim)
+
+
+def pyramidal(
+    z: Tensor,
+    alpha: Value = 1.0,
+    c: Value = 0.0,
+    leak: float = 0.0,
+    *,
+    basal_leak: float = 0.0,
+    groups: int = 1,
+    dim: int = 1,
+) -> Tensor:
+    """The sum of a pyramidal neuron's branches: basal(z') + ada(z''), Eq. 12 of the paper, in one pass.
+
+    `z` holds 2 * outputs channels along `dim`, ordered by group, within a group basal then apical. The basal branch is
+    ReLU, or leaky ReLU with `basal_leak`; the apical branch is ADA with `alpha`, `c` and `leak`.
+    """
+    check_input("pyramidal", z)
+    check_leak("leak", leak)
+    check_leak("basal_leak", basal_leak)
+    check_branches(z, groups, dim)
+    half = z.narrow(dim, 0, z.size(dim) // 2)
+    alpha = checked("alpha", alpha, half, dim, above=0.0)
+    c = checked("c", c, half, dim)
+    operation = eager.Pyramidal(float(leak), 0.0, dim, float(basal_leak), groups)
+    return eager.run(operation, z, alpha, c)
 
 
 def dendrite(x: Tensor) -> Tensor:
@@ -74,6 +100,17 @@ def check_leak(name: str, leak: float) -> None:
     """Refuse a leak outside [0, 1]."""
     if not 0.0 <= leak <= 1.0:
         raise InvalidArgumentError(f"{name} is {leak}, but must lie in [0, 1]: 0 gives ADA, 0.01 the paper's leaky ADA")
+
+
+def check_branches(z: Tensor, groups: int, dim: int) -> None:
+    """Refuse a size along `dim` that does not hold two branches for every group."""
+    if not -z.dim() <= dim < z.dim():
+        raise InvalidArgumentError(f"dim is {dim}, but must lie between {-z.dim()} and {z.dim() - 1} for this input")
+    if groups < 1 or z.size(dim) % (2 * groups):
+        raise InvalidArgumentError(
+            f"dimension {dim} of the input has size {z.size(dim)}, but must be a multiple of {2 * max(groups, 1)}: "
+            f"a basal and an apical half for each of {groups} groups"
+        )
 
 
 def check_number(name: str, value: Any, *, above: float = -inf) -> float:

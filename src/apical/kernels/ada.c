@@ -21,10 +21,44 @@
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 
+/* What the arithmetic needs beside the data; the Python side declares the same fields in the same order. */
+typedef struct {
+    const void *alpha, *c;    /* `channels` values each, in the type of the arithmetic */
+    int64_t channels, inner;  /* element i belongs to channel (i / inner) % channels */
+    double leak, floor;       /* slope below zero; what a learned alpha is held at from below */
+    double basal_leak;        /* pyramidal sum: slope of the basal branch below zero */
+} parameters;
+
 /* Torch starts threads above this many elements; so do we. */
 #define GRAIN 32768
-/* Pieces that a reduction is cut into. */
+/* Work is cut into this many pieces at the most, whatever the number of threads. */
 #define PIECES 64
+#define PIECES_OF(n, units) ((n) > GRAIN ? ((units) < PIECES ? (units) : PIECES) : 1)
+/* Elements that a sum adds up in the type of the arithmetic before it goes on in double. */
+#define STRETCH 1024
+
+#define UNPACK(with)                                                     \
+    const REAL *alpha = (with)->alpha, *c = (with)->c;                   \
+    const int64_t channels = (with)->channels, inner = (with)->inner;    \
+    const REAL leak = (REAL)(with)->leak, floor = (REAL)(with)->floor;   \
+    (void)threads /* unused without OpenMP */
+
+/* A learned alpha is held at `floor` from below; NaN stays NaN. */
+#define HELD(a) ((a) < floor ? floor : (a))
+
+/* What one x adds to the gradients of alpha and c, for an upstream gradient g. */
+#define ADD_SUMS(point, x, g, sum_alpha, sum_c)       \
+    do {                                              \
+        REAL positive_ = (x) < 0 ? 0 : (point).value; \
+        sum_alpha -= (positive_ * (point).p) * (g);   \
+        sum_c += positive_ * (g);                     \
+    } while (0)
+
+static void add_pieces(double *sums, const double *partial, int64_t pieces, int64_t count) {
+    memset(sums, 0, (size_t)count * sizeof(double));
+    for (int64_t k = 0; k < pieces; k++)
+        for (int64_t i = 0; i < count; i++) sums[i] += partial[k * count + i];
+}
 
 INLINE float bits_to_float(uint32_t u) { float f; memcpy(&f, &u, sizeof f); return f; }
 INLINE uint32_t float_to_bits(float f) { uint32_t u; memcpy(&u, &f, sizeof u); return u; }

@@ -52,3 +52,17 @@ def swish(x: Tensor, beta: Number) -> Tensor:
     """x * sigmoid(beta * x)."""
     value = wide(x)
     return (value * torch.sigmoid(beta * value)).to(x.dtype)
+
+
+def branches(z: Tensor, groups: int, dim: int) -> tuple[Tensor, Tensor]:
+    """The basal and the apical half of `z` along `dim`, where each group holds its basal, then its apical channels."""
+    dim = dim % z.dim()
+    halves = z.unflatten(dim, (groups, 2, -1))  # type: ignore[no-untyped-call]
+    return halves.select(dim + 1, 0).flatten(dim, dim + 1), halves.select(dim + 1, 1).flatten(dim, dim + 1)
+
+
+def pyramidal(basal: Tensor, apical: Tensor, alpha: Number, c: Number, leak: float, basal_leak: float) -> Tensor:
+    """basal(x') + ADA(x''), Eq. 12 of the paper; the basal branch is ReLU, or leaky ReLU with `basal_leak`."""
+    value = wide(basal)
+    value = torch.nn.functional.leaky_relu(value, basal_leak) if basal_leak else torch.relu(value)
+    return (value + ada(wide(apical), alpha, c, leak)).to(basal.dtype)

@@ -1,4 +1,8 @@
-"""The C library: found, loaded and called here and nowhere else."""
+"""The C library: found, loaded and called here and nowhere else.
+
+Arguments are taken as checked: plain CPU tensors of one of DTYPES. `alpha` and `c` are numbers, or tensors of one value
+or one value per channel along `dim`. Gradients of both come as float64 of shape (2, channels).
+"""
 
 import ctypes
 from collections.abc import Callable
@@ -13,12 +17,33 @@ from torch import Tensor
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16"}
 
-_POINTER, _SIZE, _REAL, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_int
-_ADA_FORWARD = [_POINTER, _POINTER, _SIZE, _POINTER, _POINTER, _SIZE, _SIZE, _REAL, _REAL, _INT]
-_ADA_BACKWARD = [
-    _POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _POINTER, _SIZE, _SIZE, _REAL, _REAL, _POINTER, _INT,
-]  # fmt: skip
+Value = float | Tensor
+
+_POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
+    "ada_forward": ([_POINTER, _POINTER, _SIZE, _POINTER, _INT], None),
+    "ada_backward": ([_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _POINTER, _INT], _INT),
+    "pyramidal_forward": ([_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER, _INT], None),
+    "pyramidal_backward": (
+        [_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER, _INT],
+        _INT,
+    ),
+}
 _PARALLEL_FROM = 32768  # elements; below it one thread is faster, as in torch
+
+
+class _Parameters(ctypes.Structure):
+    """The struct `parameters` of ada.c."""
+
+    _fields_ = (
+        ("alpha", ctypes.c_void_p),
+        ("c", ctypes.c_void_p),
+        ("channels", ctypes.c_int64),
+        ("inner", ctypes.c_int64),
+        ("leak", ctypes.c_double),
+        ("floor", ctypes.c_double),
+        ("basal_leak", ctypes.c_double),
+    )
 
 
 @dataclass(frozen=True)
@@ -27,9 +52,7 @@ class Library:
 
     loaded: bool
     description: str
-    openmp: bool = False
-    ada_forward: dict[torch.dtype, Callable[..., None]] = field(default_factory=dict)
-    ada_backward: dict[torch.dtype, Callable[..., int]] = field(default_factory=dict)
+    functions: dict[str, dict[torch.dtype, Callable[..., Any]]] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=1)
@@ -37,42 +60,112 @@ def library() -> Library:
     """Load the library once: the OpenMP build where torch brought a runtime to share, else the serial one."""
     here = Path(__file__).parent
     failures = []
-    for name, openmp in (("ada_openmp.so", True), ("ada_serial.so", False)):
+    for name, threads in (
+        ("ada_openmp.so", "shares torch's OpenMP threads"),
+        ("ada_serial.so", "single-threaded: torch brought no OpenMP to share"),
+    ):
         try:
             handle = ctypes.CDLL(str(here / name))
         except OSError as error:
             failures.append(str(error))
             continue
-        return _bind(handle, openmp)
+        return Library(True, f"C library, {threads}, CPU level {_cpu_level(handle)}", _bind(handle))
     if not any(here.glob("ada_*.so")):
         return Library(False, "no C compiler was found when apical was installed, so plain torch serves")
     return Library(False, f"the C library does not load, so plain torch serves ({'; '.join(failures)})")
 
 
-def _bind(handle: ctypes.CDLL, openmp: bool) -> Library:
-    def functions(name: str, arguments: list[Any], result: Any) -> dict[torch.dtype, Callable[..., Any]]:
-        table = {}
-        for dtype, suffix in DTYPES.items():
-            function = getattr(handle, f"{name}_{suffix}")
-            function.argtypes, function.restype = arguments, result
-            table[dtype] = function
-        return table
+def _cpu_level(handle: ctypes.CDLL) -> str:
+    names = {4: "x86-64-v4 (AVX-512)", 3: "x86-64-v3 (AVX2)"}
+    return names.get(handle.apical_cpu_level(), "of the compiler's default")
 
-    threads = "shares torch's OpenMP threads" if openmp else "single-threaded: torch brought no OpenMP to share"
-    level = {4: "x86-64-v4 (AVX-512)", 3: "x86-64-v3 (AVX2)"}.get(handle.apical_cpu_level(), "the compiler's baseline")
-    return Library(
-        loaded=True,
-        description=f"C library, {threads}, CPU level {level}",
-        openmp=openmp,
-        ada_forward=functions("apical_ada_forward", _ADA_FORWARD, None),
-        ada_backward=functions("apical_ada_backward", _ADA_BACKWARD, _INT),
-    )
+
+def _bind(handle: ctypes.CDLL) -> dict[str, dict[torch.dtype, Callable[..., Any]]]:
+    table: dict[str, dict[torch.dtype, Callable[..., Any]]] = {}
+    for name, (arguments, result) in _FUNCTIONS.items():
+        table[name] = {}
+        for dtype, suffix in DTYPES.items():
+            function = getattr(handle, f"apical_{name}_{suffix}")
+            function.argtypes, function.restype = arguments, result
+            table[name][dtype] = function
+    return table
+
+
+def ada_forward(x: Tensor, alpha: Value, c: Value, leak: float, floor: float, dim: int) -> Tensor:
+    """ADA of a plain CPU tensor."""
+    x = _dense(x)
+    y = torch.empty_like(x)
+    n = x.numel()
+    if n:
+        bound = _bound(x, alpha, c, dim, leak, floor)
+        library().functions["ada_forward"][x.dtype](x.data_ptr(), y.data_ptr(), n, bound.address, _threads(n))
+    return y
+
+
+def ada_backward(
+    x: Tensor, g: Tensor, alpha: Value, c: Value, leak: float, floor: float, dim: int, *, sums: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The gradient of x and, with `sums`, those of alpha and c."""
+    x = _dense(x)
+    gx = torch.empty_like(x)
+    n = x.numel()
+    bound = _bound(x, alpha, c, dim, leak, floor)
+    totals = torch.zeros(2, bound.channels, dtype=torch.float64) if sums else None
+    if n:
+        g, step = _upstream(g, x.stride())
+        failed = library().functions["ada_backward"][x.dtype](
+            x.data_ptr(), g.data_ptr(), step, gx.data_ptr(), n, bound.address, _pointer(totals), _threads(n)
+        )
+        _check_memory(failed)
+    return gx, totals
+
+
+def pyramidal_forward(
+    z: Tensor, alpha: Value, c: Value, leak: float, floor: float, dim: int, basal_leak: float, groups: int
+) -> Tensor:
+    """basal(z') + ADA(z'') of a plain CPU tensor whose 2 * outputs channels stand along `dim`, group by group."""
+    z = _dense(z)
+    y = torch.empty_strided(*_halved(z, dim), dtype=z.dtype)
+    n = y.numel()
+    if n:
+        bound = _bound(z, alpha, c, dim, leak, floor, basal_leak)
+        library().functions["pyramidal_forward"][z.dtype](
+            z.data_ptr(), y.data_ptr(), n, groups, y.size(dim) // groups, bound.address, _threads(n)
+        )
+    return y
+
+
+def pyramidal_backward(
+    z: Tensor,
+    g: Tensor,
+    alpha: Value,
+    c: Value,
+    leak: float,
+    floor: float,
+    dim: int,
+    basal_leak: float,
+    groups: int,
+    *,
+    sums: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The gradient of z and, with `sums`, those of alpha and c."""
+    z = _dense(z)
+    gz = torch.empty_like(z)
+    bound = _bound(z, alpha, c, dim, leak, floor, basal_leak)
+    totals = torch.zeros(2, bound.channels, dtype=torch.float64) if sums else None
+    n = g.numel()
+    if n:
+        g, step = _upstream(g, _halved(z, dim)[1])
+        failed = library().functions["pyramidal_backward"][z.dtype](
+            z.data_ptr(), g.data_ptr(), step, gz.data_ptr(), n, groups, g.size(dim) // groups, bound.address,
+            _pointer(totals), _threads(n),
+        )  # fmt: skip
+        _check_memory(failed)
+    return gz, totals
 
 
 def is_dense(x: Tensor) -> bool:
     """True where the elements of `x` fill one stretch of memory, in whatever order of dimensions."""
-    if x.is_contiguous():
-        return True
     expected = 1
     for stride, size in sorted((s, n) for s, n in zip(x.stride(), x.shape, strict=True) if n != 1):
         if stride != expected:
@@ -81,85 +174,91 @@ def is_dense(x: Tensor) -> bool:
     return True
 
 
-def dense(x: Tensor) -> Tensor:
-    """`x`, or a contiguous copy where its memory has gaps or repeats."""
-    return x if is_dense(x) else x.contiguous()
+def _dense(x: Tensor) -> Tensor:
+    return x if x.is_contiguous() or is_dense(x) else x.contiguous()
 
 
-@lru_cache(maxsize=1024)
-def _constant(value: float, dtype: torch.dtype) -> Tensor:
-    with torch.inference_mode(False), torch.device("cpu"):
-        return torch.tensor([value], dtype=dtype)
+def _halved(z: Tensor, dim: int) -> tuple[list[int], tuple[int, ...]]:
+    """Shape and strides of a dense tensor like `z` with half of its channels along `dim`."""
+    shape = list(z.shape)
+    shape[dim] //= 2
+    step = z.stride(dim)
+    return shape, tuple(s if s <= step else s // 2 for s in z.stride())
 
 
-def _vector(value: float | Tensor, dtype: torch.dtype, channels: int) -> Tensor:
-    """A parameter as the C library reads it: `channels` values in a row, in the dtype of the arithmetic."""
-    if not isinstance(value, Tensor):
-        value = _constant(value, dtype)
-    elif value.dtype != dtype:
-        value = value.to(dtype)
-    return value.reshape(-1).expand(channels).contiguous() if value.numel() != channels else value.contiguous()
+def _upstream(g: Tensor, strides: tuple[int, ...]) -> tuple[Tensor, int]:
+    """The upstream gradient in the layout `strides`, and how far to step in it: 0 where one value stands for all."""
+    if g.stride() == strides:
+        return g, 1
+    if not any(g.stride()):
+        return g, 0
+    return torch.empty_strided(g.shape, strides, dtype=g.dtype).copy_(g), 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _Bound:
+    """Parameters ready for C; `alive` holds the memory that `address` and the pointers behind it refer to."""
+
+    address: int
     channels: int
-    inner: int
-    alpha: Tensor
-    c: Tensor
+    alive: tuple[Any, ...]
 
 
-def _layout(x: Tensor, alpha: float | Tensor, c: float | Tensor, dim: int) -> _Layout:
-    """How the elements of a dense `x` meet the values of alpha and c: element i has channel (i // inner) % channels."""
+def _bound(
+    x: Tensor, alpha: Value, c: Value, dim: int, leak: float, floor: float, basal_leak: float | None = None
+) -> _Bound:
+    """The parameters as they meet the elements of a dense `x`; numbers are bound once and remembered.
+
+    Without `basal_leak` (ADA) `inner` matters only where a parameter has several values.
+    """
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    channels = max((v.numel() for v in (alpha, c) if isinstance(v, Tensor)), default=1)
-    inner = x.stride(dim) if channels > 1 else 1
-    if channels > 1 and x.is_contiguous():  # a dimension of size 1 may have any stride
-        inner = prod(x.shape[dim % x.dim() + 1 :])
-    return _Layout(channels, inner, _vector(alpha, dtype, channels), _vector(c, dtype, channels))
+    if not isinstance(alpha, Tensor) and not isinstance(c, Tensor):
+        inner = 1 if basal_leak is None else _inner(x, dim)
+        return _bound_numbers(alpha, c, dtype, inner, leak, floor, basal_leak or 0.0)
+    channels = max(v.numel() for v in (alpha, c) if isinstance(v, Tensor))
+    inner = 1 if basal_leak is None and channels == 1 else _inner(x, dim)
+    return _bind_parameters(
+        _vector(alpha, dtype, channels), _vector(c, dtype, channels), inner, leak, floor, basal_leak or 0.0
+    )
+
+
+@lru_cache(maxsize=4096)
+def _bound_numbers(
+    alpha: float, c: float, dtype: torch.dtype, inner: int, leak: float, floor: float, basal_leak: float
+) -> _Bound:
+    return _bind_parameters(_constant(alpha, dtype), _constant(c, dtype), inner, leak, floor, basal_leak)
+
+
+@lru_cache(maxsize=4096)
+def _constant(value: float, dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.tensor([value], dtype=dtype, device="cpu")
+
+
+def _bind_parameters(alpha: Tensor, c: Tensor, inner: int, leak: float, floor: float, basal_leak: float) -> _Bound:
+    values = _Parameters(alpha.data_ptr(), c.data_ptr(), alpha.numel(), inner, leak, floor, basal_leak)
+    return _Bound(ctypes.addressof(values), alpha.numel(), (values, alpha, c))
+
+
+def _inner(x: Tensor, dim: int) -> int:
+    """How many neighbours in memory share a channel; a dimension of size 1 may have any stride, so count them."""
+    return prod(x.shape[dim % x.dim() + 1 :]) if x.is_contiguous() else x.stride(dim)
+
+
+def _vector(value: Value, dtype: torch.dtype, channels: int) -> Tensor:
+    """A parameter as C reads it: `channels` values in a row, in the dtype of the arithmetic."""
+    vector = value.to(dtype).reshape(-1) if isinstance(value, Tensor) else _constant(value, dtype)
+    return vector if vector.numel() == channels and vector.is_contiguous() else vector.expand(channels).contiguous()
+
+
+def _pointer(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
 
 
 def _threads(elements: int) -> int:
     return torch.get_num_threads() if elements > _PARALLEL_FROM else 1
 
 
-def ada_forward(x: Tensor, alpha: float | Tensor, c: float | Tensor, leak: float, floor: float, dim: int) -> Tensor:
-    """ADA of a plain CPU tensor."""
-    x = dense(x)
-    y = torch.empty_like(x)
-    n = x.numel()
-    p = _layout(x, alpha, c, dim)
-    library().ada_forward[x.dtype](
-        x.data_ptr(), y.data_ptr(), n, p.alpha.data_ptr(), p.c.data_ptr(), p.channels, p.inner, leak, floor, _threads(n)
-    )
-    return y
-
-
-def ada_backward(
-    x: Tensor,
-    g: Tensor,
-    alpha: float | Tensor,
-    c: float | Tensor,
-    leak: float,
-    floor: float,
-    dim: int,
-    sums: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """The gradient of x and, with `sums`, those of alpha and c per channel: float64 of shape (2, channels)."""
-    x = dense(x)
-    n = x.numel()
-    step = 1
-    if n > 1 and not any(g.stride()):
-        step = 0
-    elif g.stride() != x.stride():
-        g = torch.empty_like(x).copy_(g)
-    p = _layout(x, alpha, c, dim)
-    gx = torch.empty_like(x)
-    totals = torch.empty(2, p.channels, dtype=torch.float64) if sums else None
-    failed = library().ada_backward[x.dtype](
-        x.data_ptr(), g.data_ptr(), step, gx.data_ptr(), n, p.alpha.data_ptr(), p.c.data_ptr(), p.channels, p.inner,
-        leak, floor, totals.data_ptr() if totals is not None else None, _threads(n),
-    )  # fmt: skip
+def _check_memory(failed: int) -> None:
     if failed:
-        raise MemoryError(f"no memory for the gradients of {p.channels} values of alpha; use fewer channels")
-    return gx, totals
+        raise MemoryError("no memory for the partial sums of the gradients of alpha and c")

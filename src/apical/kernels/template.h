@@ -3,9 +3,6 @@
 typedef struct { REAL value, slope, p; } NAME(ada_point);
 
 /* ADA and its derivative at one x. NaN passes every comparison below unharmed and comes out as NaN. */
-/* A learned alpha is held at `floor` from below; NaN stays NaN. */
-#define HELD(a) ((a) < floor ? floor : (a))
-
 INLINE NAME(ada_point) NAME(ada_at)(REAL x, REAL alpha, REAL c, REAL leak) {
     REAL p = x < 0 ? 0 : x;
     REAL t = c - alpha * p;
@@ -24,14 +21,6 @@ INLINE NAME(ada_point) NAME(ada_at)(REAL x, REAL alpha, REAL c, REAL leak) {
     return out;
 }
 
-/* What one x adds to the gradients of alpha and c, for an upstream gradient g. */
-#define ADD_SUMS(point, x, g, sum_alpha, sum_c)              \
-    do {                                                     \
-        REAL positive_ = (x) < 0 ? 0 : (point).value;        \
-        sum_alpha -= (positive_ * (point).p) * (g);          \
-        sum_c += positive_ * (g);                            \
-    } while (0)
-
 /* ---- ada, forward ---------------------------------------------------------------------------------------------- */
 
 CLONES static void NAME(forward_run)(const STORAGE *restrict x, STORAGE *restrict y, int64_t n,
@@ -44,23 +33,21 @@ CLONES static void NAME(forward_across)(const STORAGE *restrict x, STORAGE *rest
     for (int64_t i = 0; i < n; i++) y[i] = STORE(NAME(ada_at)(LOAD(x[i]), HELD(alpha[i]), c[i], leak).value);
 }
 
-/* Element i belongs to channel (i / inner) % channels. */
-EXPORT void NAME(apical_ada_forward)(const STORAGE *x, STORAGE *y, int64_t n, const REAL *alpha, const REAL *c,
-                                     int64_t channels, int64_t inner, double leak, double floor, int threads) {
-    int64_t row = channels == 1 ? 1 : inner == 1 ? channels : inner;
-    int64_t rows = n / row;
-    int64_t pieces = n > GRAIN ? (rows < PIECES ? rows : PIECES) : 1;
+EXPORT void NAME(apical_ada_forward)(const STORAGE *x, STORAGE *y, int64_t n, const parameters *with, int threads) {
+    UNPACK(with);
+    const int64_t unit = channels == 1 ? 1 : inner == 1 ? channels : inner;
+    const int64_t units = n / unit;
+    const int64_t pieces = PIECES_OF(n, units);
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
     for (int64_t k = 0; k < pieces; k++) {
-        int64_t from = rows * k / pieces, to = rows * (k + 1) / pieces;
-        if (channels == 1) {
-            NAME(forward_run)(x + from, y + from, to - from, HELD(alpha[0]), c[0], (REAL)leak);
-        } else if (inner == 1) {
-            for (int64_t r = from; r < to; r++)
-                NAME(forward_across)(x + r * row, y + r * row, row, alpha, c, (REAL)leak, (REAL)floor);
-        } else {
-            for (int64_t r = from; r < to; r++)
-                NAME(forward_run)(x + r * row, y + r * row, row, HELD(alpha[r % channels]), c[r % channels], (REAL)leak);
+        int64_t to = units * (k + 1) / pieces * unit;
+        for (int64_t from = units * k / pieces * unit, length; from < to; from += length) {
+            length = unit > 1 ? unit : to - from;
+            int64_t channel = from / inner % channels;
+            if (channels > 1 && inner == 1)
+                NAME(forward_across)(x + from, y + from, length, alpha, c, leak, floor);
+            else
+                NAME(forward_run)(x + from, y + from, length, HELD(alpha[channel]), c[channel], leak);
         }
     }
 }
@@ -85,8 +72,8 @@ CLONES static void NAME(backward_run)(const STORAGE *restrict x, const STORAGE *
 INLINE void NAME(backward_sums_body)(const STORAGE *restrict x, const STORAGE *restrict g, int64_t step,
                                      STORAGE *restrict gx, int64_t n, REAL alpha, REAL c, REAL leak,
                                      double *restrict sums) {
-    for (int64_t from = 0; from < n; from += 1024) {
-        int64_t to = from + 1024 < n ? from + 1024 : n;
+    for (int64_t from = 0; from < n; from += STRETCH) {
+        int64_t to = from + STRETCH < n ? from + STRETCH : n;
         REAL sum_alpha = 0, sum_c = 0;
 #pragma omp simd reduction(+ : sum_alpha, sum_c)
         for (int64_t i = from; i < to; i++) {
@@ -108,15 +95,6 @@ CLONES static void NAME(backward_sums_run)(const STORAGE *restrict x, const STOR
 }
 
 CLONES static void NAME(backward_across)(const STORAGE *restrict x, const STORAGE *restrict g, int64_t step,
-                                         STORAGE *restrict gx, int64_t n, const REAL *restrict alpha,
-                                         const REAL *restrict c, REAL leak, REAL floor) {
-    for (int64_t i = 0; i < n; i++) {
-        NAME(ada_point) point = NAME(ada_at)(LOAD(x[i]), HELD(alpha[i]), c[i], leak);
-        gx[i] = STORE(LOAD(g[i * step]) * point.slope);
-    }
-}
-
-CLONES static void NAME(backward_sums_across)(const STORAGE *restrict x, const STORAGE *restrict g, int64_t step,
                                               STORAGE *restrict gx, int64_t n, const REAL *restrict alpha,
                                               const REAL *restrict c, REAL leak, REAL floor, double *restrict sum_alpha,
                                               double *restrict sum_c) {
@@ -130,52 +108,181 @@ CLONES static void NAME(backward_sums_across)(const STORAGE *restrict x, const S
 
 /* sums: NULL, or 2 * channels doubles for the gradients of alpha, then c. Returns 0, or 1 where memory ran out. */
 EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t step, STORAGE *gx, int64_t n,
-                                     const REAL *alpha, const REAL *c, int64_t channels, int64_t inner, double leak,
-                                     double floor, double *sums, int threads) {
-    int64_t row = channels == 1 ? 1 : inner == 1 ? channels : inner;
-    int64_t rows = n / row;
-    int64_t pieces = n > GRAIN ? (rows < PIECES ? rows : PIECES) : 1;
-    double *partial = NULL;
-    if (sums) {
-        partial = calloc((size_t)(pieces * 2 * channels), sizeof(double));
-        if (!partial) return 1;
-    }
+                                     const parameters *with, double *sums, int threads) {
+    UNPACK(with);
+    const int64_t unit = channels == 1 ? 1 : inner == 1 ? channels : inner;
+    const int64_t units = n / unit;
+    const int64_t pieces = PIECES_OF(n, units);
+    double *partial = calloc((size_t)(pieces * 2 * channels), sizeof(double));
+    if (!partial) return 1;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
     for (int64_t k = 0; k < pieces; k++) {
-        int64_t from = rows * k / pieces, to = rows * (k + 1) / pieces;
-        double *own = sums ? partial + k * 2 * channels : NULL;
-        if (channels == 1) {
-            if (sums)
-                NAME(backward_sums_run)(x + from, g + from * step, step, gx + from, to - from, HELD(alpha[0]), c[0],
-                                        (REAL)leak, own);
-            else
-                NAME(backward_run)(x + from, g + from * step, step, gx + from, to - from, HELD(alpha[0]), c[0], (REAL)leak);
-            continue;
-        }
-        for (int64_t r = from; r < to; r++) {
-            const STORAGE *xr = x + r * row, *gr = g + r * row * step;
-            STORAGE *out = gx + r * row;
-            int64_t channel = r % channels;
+        double *own = partial + k * 2 * channels;
+        int64_t to = units * (k + 1) / pieces * unit;
+        for (int64_t from = units * k / pieces * unit, length; from < to; from += length) {
+            length = unit > 1 ? unit : to - from;
+            int64_t channel = from / inner % channels;
+            const STORAGE *xr = x + from, *gr = g + from * step;
             double pair[2] = {0, 0};
-            if (inner == 1 && sums)
-                NAME(backward_sums_across)(xr, gr, step, out, row, alpha, c, (REAL)leak, (REAL)floor, own, own + channels);
-            else if (inner == 1)
-                NAME(backward_across)(xr, gr, step, out, row, alpha, c, (REAL)leak, (REAL)floor);
+            if (channels > 1 && inner == 1)
+                NAME(backward_across)(xr, gr, step, gx + from, length, alpha, c, leak, floor, own, own + channels);
             else if (sums)
-                NAME(backward_sums_run)(xr, gr, step, out, row, HELD(alpha[channel]), c[channel], (REAL)leak, pair);
+                NAME(backward_sums_run)(xr, gr, step, gx + from, length, HELD(alpha[channel]), c[channel], leak, pair);
             else
-                NAME(backward_run)(xr, gr, step, out, row, HELD(alpha[channel]), c[channel], (REAL)leak);
-            if (inner != 1 && sums) {
-                own[channel] += pair[0];
-                own[channels + channel] += pair[1];
-            }
+                NAME(backward_run)(xr, gr, step, gx + from, length, HELD(alpha[channel]), c[channel], leak);
+            own[channel] += pair[0];
+            own[channels + channel] += pair[1];
         }
     }
-    if (sums) {
-        memset(sums, 0, (size_t)(2 * channels) * sizeof(double));
-        for (int64_t k = 0; k < pieces; k++)
-            for (int64_t i = 0; i < 2 * channels; i++) sums[i] += partial[k * 2 * channels + i];
-        free(partial);
-    }
+    if (sums) add_pieces(sums, partial, pieces, 2 * channels);
+    free(partial);
     return 0;
 }
+
+/* ---- the pyramidal sum: z is [outer][2][width], basal then apical; y is [outer][width] ---------------------------- */
+
+INLINE REAL NAME(basal_at)(REAL x, REAL leak) { return x < 0 ? (leak > 0 ? leak * x : 0) : x; }
+
+CLONES static void NAME(sum_run)(const STORAGE *restrict basal, const STORAGE *restrict apical, STORAGE *restrict y,
+                                 int64_t n, REAL alpha, REAL c, REAL leak, REAL basal_leak) {
+    for (int64_t i = 0; i < n; i++)
+        y[i] = STORE(NAME(basal_at)(LOAD(basal[i]), basal_leak) + NAME(ada_at)(LOAD(apical[i]), alpha, c, leak).value);
+}
+
+CLONES static void NAME(sum_across)(const STORAGE *restrict basal, const STORAGE *restrict apical, STORAGE *restrict y,
+                                    int64_t n, const REAL *restrict alpha, const REAL *restrict c, REAL leak,
+                                    REAL floor, REAL basal_leak) {
+    for (int64_t i = 0; i < n; i++)
+        y[i] = STORE(NAME(basal_at)(LOAD(basal[i]), basal_leak) +
+                     NAME(ada_at)(LOAD(apical[i]), HELD(alpha[i]), c[i], leak).value);
+}
+
+/* `outputs` channels a group, `groups` groups, and per channel `inner` elements: width = outputs * inner. */
+EXPORT void NAME(apical_pyramidal_forward)(const STORAGE *z, STORAGE *y, int64_t n, int64_t groups, int64_t outputs,
+                                           const parameters *with, int threads) {
+    UNPACK(with);
+    const REAL basal_leak = (REAL)with->basal_leak;
+    const int64_t width = outputs * inner;
+    const int64_t unit = channels == 1 ? 1 : inner == 1 ? width : inner;
+    const int64_t units = n / unit;
+    const int64_t pieces = PIECES_OF(n, units);
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
+    for (int64_t k = 0; k < pieces; k++) {
+        int64_t to = units * (k + 1) / pieces * unit;
+        for (int64_t from = units * k / pieces * unit, length; from < to; from += length) {
+            int64_t row = from / width, within = from % width;
+            const STORAGE *basal = z + row * 2 * width + within, *apical = basal + width;
+            length = unit > 1 ? unit : width - within < to - from ? width - within : to - from;
+            int64_t channel = channels == 1 ? 0 : row % groups * outputs + within / inner;
+            if (channels > 1 && inner == 1)
+                NAME(sum_across)(basal, apical, y + from, length, alpha + channel, c + channel, leak, floor, basal_leak);
+            else
+                NAME(sum_run)(basal, apical, y + from, length, HELD(alpha[channel]), c[channel], leak, basal_leak);
+        }
+    }
+}
+
+#define SLOPE_OF_BASAL(x) ((x) <= 0 ? basal_leak : 1)
+
+INLINE void NAME(sum_backward_body)(const STORAGE *restrict basal, const STORAGE *restrict apical,
+                                    const STORAGE *restrict g, int64_t step, STORAGE *restrict gbasal,
+                                    STORAGE *restrict gapical, int64_t n, REAL alpha, REAL c, REAL leak,
+                                    REAL basal_leak) {
+    for (int64_t i = 0; i < n; i++) {
+        REAL b = LOAD(basal[i]), gi = LOAD(g[i * step]);
+        gbasal[i] = STORE(gi * SLOPE_OF_BASAL(b));
+        gapical[i] = STORE(gi * NAME(ada_at)(LOAD(apical[i]), alpha, c, leak).slope);
+    }
+}
+
+CLONES static void NAME(sum_backward_run)(const STORAGE *restrict basal, const STORAGE *restrict apical,
+                                          const STORAGE *restrict g, int64_t step, STORAGE *restrict gbasal,
+                                          STORAGE *restrict gapical, int64_t n, REAL alpha, REAL c, REAL leak,
+                                          REAL basal_leak) {
+    if (step) NAME(sum_backward_body)(basal, apical, g, 1, gbasal, gapical, n, alpha, c, leak, basal_leak);
+    else NAME(sum_backward_body)(basal, apical, g, 0, gbasal, gapical, n, alpha, c, leak, basal_leak);
+}
+
+INLINE void NAME(sum_backward_sums_body)(const STORAGE *restrict basal, const STORAGE *restrict apical,
+                                         const STORAGE *restrict g, int64_t step, STORAGE *restrict gbasal,
+                                         STORAGE *restrict gapical, int64_t n, REAL alpha, REAL c, REAL leak,
+                                         REAL basal_leak, double *restrict sums) {
+    for (int64_t from = 0; from < n; from += STRETCH) {
+        int64_t to = from + STRETCH < n ? from + STRETCH : n;
+        REAL sum_alpha = 0, sum_c = 0;
+#pragma omp simd reduction(+ : sum_alpha, sum_c)
+        for (int64_t i = from; i < to; i++) {
+            REAL b = LOAD(basal[i]), a = LOAD(apical[i]), gi = LOAD(g[i * step]);
+            NAME(ada_point) point = NAME(ada_at)(a, alpha, c, leak);
+            gbasal[i] = STORE(gi * SLOPE_OF_BASAL(b));
+            gapical[i] = STORE(gi * point.slope);
+            ADD_SUMS(point, a, gi, sum_alpha, sum_c);
+        }
+        sums[0] += sum_alpha;
+        sums[1] += sum_c;
+    }
+}
+
+CLONES static void NAME(sum_backward_sums_run)(const STORAGE *restrict basal, const STORAGE *restrict apical,
+                                               const STORAGE *restrict g, int64_t step, STORAGE *restrict gbasal,
+                                               STORAGE *restrict gapical, int64_t n, REAL alpha, REAL c, REAL leak,
+                                               REAL basal_leak, double *restrict sums) {
+    if (step) NAME(sum_backward_sums_body)(basal, apical, g, 1, gbasal, gapical, n, alpha, c, leak, basal_leak, sums);
+    else NAME(sum_backward_sums_body)(basal, apical, g, 0, gbasal, gapical, n, alpha, c, leak, basal_leak, sums);
+}
+
+CLONES static void NAME(sum_backward_across)(const STORAGE *restrict basal, const STORAGE *restrict apical,
+                                             const STORAGE *restrict g, int64_t step, STORAGE *restrict gbasal,
+                                             STORAGE *restrict gapical, int64_t n, const REAL *restrict alpha,
+                                             const REAL *restrict c, REAL leak, REAL floor, REAL basal_leak,
+                                             double *restrict sum_alpha, double *restrict sum_c) {
+    for (int64_t i = 0; i < n; i++) {
+        REAL b = LOAD(basal[i]), a = LOAD(apical[i]), gi = LOAD(g[i * step]);
+        NAME(ada_point) point = NAME(ada_at)(a, HELD(alpha[i]), c[i], leak);
+        gbasal[i] = STORE(gi * SLOPE_OF_BASAL(b));
+        gapical[i] = STORE(gi * point.slope);
+        ADD_SUMS(point, a, gi, sum_alpha[i], sum_c[i]);
+    }
+}
+
+/* As apical_ada_backward; gz has the layout of z, g that of y. */
+EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, int64_t step, STORAGE *gz, int64_t n,
+                                           int64_t groups, int64_t outputs, const parameters *with, double *sums,
+                                           int threads) {
+    UNPACK(with);
+    const REAL basal_leak = (REAL)with->basal_leak;
+    const int64_t width = outputs * inner;
+    const int64_t unit = channels == 1 ? 1 : inner == 1 ? width : inner;
+    const int64_t units = n / unit;
+    const int64_t pieces = PIECES_OF(n, units);
+    double *partial = calloc((size_t)(pieces * 2 * channels), sizeof(double));
+    if (!partial) return 1;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
+    for (int64_t k = 0; k < pieces; k++) {
+        double *own = partial + k * 2 * channels;
+        int64_t to = units * (k + 1) / pieces * unit;
+        for (int64_t from = units * k / pieces * unit, length; from < to; from += length) {
+            int64_t row = from / width, within = from % width, at = row * 2 * width + within;
+            length = unit > 1 ? unit : width - within < to - from ? width - within : to - from;
+            int64_t channel = channels == 1 ? 0 : row % groups * outputs + within / inner;
+            const STORAGE *gr = g + from * step;
+            double pair[2] = {0, 0};
+            if (channels > 1 && inner == 1)
+                NAME(sum_backward_across)(z + at, z + at + width, gr, step, gz + at, gz + at + width, length,
+                                          alpha + channel, c + channel, leak, floor, basal_leak, own + channel,
+                                          own + channels + channel);
+            else if (sums)
+                NAME(sum_backward_sums_run)(z + at, z + at + width, gr, step, gz + at, gz + at + width, length,
+                                            HELD(alpha[channel]), c[channel], leak, basal_leak, pair);
+            else
+                NAME(sum_backward_run)(z + at, z + at + width, gr, step, gz + at, gz + at + width, length,
+                                       HELD(alpha[channel]), c[channel], leak, basal_leak);
+            own[channel] += pair[0];
+            own[channels + channel] += pair[1];
+        }
+    }
+    if (sums) add_pieces(sums, partial, pieces, 2 * channels);
+    free(partial);
+    return 0;
+}
+#undef SLOPE_OF_BASAL

@@ -50,6 +50,11 @@ class Activation(nn.Module):
         else:
             setattr(self, name, value)
 
+    def reset_parameters(self) -> None:
+        """Put the learned parameter, if there is one, back to its start."""
+        if self.learned is not None and self.learned in self._parameters:
+            nn.init.constant_(getattr(self, self.learned), self._settings[self.learned])
+
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self._settings.items())
 
@@ -79,6 +84,7 @@ class ADA(Activation):
         alpha, c = check_number("alpha", alpha, above=0.0), check_number("c", c)
         super().__init__(alpha=alpha, c=c, learnable=learnable, num_parameters=num_parameters, dim=dim)
         self.c, self.leak, self.dim = c, 0.0, dim
+        self._operation = eager.Ada(floor=FLOOR if learnable else 0.0, dim=dim)
         self._register("alpha", alpha, learnable, num_parameters, device, dtype)
 
     @property
@@ -87,12 +93,11 @@ class ADA(Activation):
         return torch.as_tensor(self.alpha).detach().reshape(-1).clamp_min(FLOOR)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not isinstance(self.alpha, Tensor):
-            return functional.ada(x, self.alpha, self.c, self.leak, dim=self.dim)
         functional.check_input(type(self).__name__, x)
-        if self.alpha.numel() > 1:
-            functional.check_channels("alpha", self.alpha, x, self.dim)
-        return eager.ada(x, self.alpha, self.c, self.leak, floor=FLOOR, dim=self.dim)
+        alpha = self.alpha
+        if isinstance(alpha, Tensor) and alpha.numel() > 1:
+            functional.check_channels("alpha", alpha, x, self.dim)
+        return eager.run(self._operation, x, alpha, self.c)
 
 
 class LeakyADA(ADA):
@@ -102,6 +107,7 @@ class LeakyADA(ADA):
         functional.check_leak("leak", leak)
         super().__init__(**settings)
         self.leak = float(leak)
+        self._operation = self._operation._replace(leak=self.leak)
         self._settings = {"leak": self.leak, **self._settings}
 
 
@@ -151,6 +157,28 @@ class Dendrite(Activation):
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.dendrite(x)
+
+
+class Shared(nn.Module):
+    """An activation whose learned parameter lives in another activation of the same network, its owner.
+
+    The owner is hidden from registration: `state_dict` and `parameters` list the parameter once, under the owner.
+    """
+
+    def __init__(self, owner: Activation) -> None:
+        super().__init__()
+        self._owner = (owner,)
+
+    @property
+    def owner(self) -> Activation:
+        """The activation that holds the parameter."""
+        return self._owner[0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._owner[0](x)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"with {self.owner}"
 
 
 def no_weight_decay(model: nn.Module, *, weight_decay: float | None = None) -> list[dict[str, Any]]:

@@ -1,0 +1,304 @@
+"""Pyramidal neurons, Eq. 12 of the paper: y = basal(w'x + b') + apical(w''x + b'').
+
+Both branches live in one weight of twice the outputs, so that one product or convolution serves both, and one fused
+sum follows. Rows are ordered by group, within a group basal then apical: `weight.unflatten(0, (groups, 2, -1))`.
+"""
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from apical.errors import InvalidArgumentError
+from apical.kernels import composite, eager
+from apical.nn import kinds
+from apical.nn.activations import ADA, FLOOR, LeakyADA, Shared
+from apical.nn.branches import BranchNorm, Norm, both_norms, branch_views, widened, xavier_
+
+Device = torch.device | str | None
+
+
+class _Pyramidal(nn.Module):
+    """What the four layers share; each adds the torch layer that holds `weight` and `bias`.
+
+    `apical_affine` is None where the apical branch lives in `weight`; else it is the longer dendrite's own layer.
+    """
+
+    weight: Tensor
+    bias: Any
+    groups: int
+    outputs: int
+    channel_dim: int  # counted from the right, so that unbatched inputs are right too
+    _together: bool
+
+    def _grow(
+        self,
+        basal: object,
+        apical: object,
+        norm: Norm | None,
+        apical_affine: nn.Module | None,
+        device: Device,
+        dtype: Any,
+    ) -> None:
+        """Add to the affine layer what makes it a neuron."""
+        self.apical_affine = apical_affine
+        self.norm = both_norms(norm, self.outputs, together=apical_affine is None)
+        self.basal = kinds.activation(basal, self.outputs, self.channel_dim)
+        self.apical = kinds.activation(apical, self.outputs, self.channel_dim)
+        if apical_affine is not None:
+            xavier_(apical_affine)
+        for part, given in ((self.norm, None), (self.basal, basal), (self.apical, apical)):
+            if part is not None and part is not given:
+                part.to(device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Xavier uniform with fans counted per branch, zero biases."""
+        with torch.no_grad():
+            for view in branch_views(self.weight, self.groups) if self._together else (self.weight,):
+                draw = torch.empty_like(view).flatten(0, view.dim() - self.weight.dim())
+                view.copy_(nn.init.xavier_uniform_(draw).view_as(view))
+            if self.bias is not None:
+                nn.init.zeros_(self.bias)
+
+    @property
+    def basal_weight(self) -> Tensor:
+        """The basal rows of `weight`, a view: (outputs, ...), or of several groups (groups, outputs/groups, ...)."""
+        return branch_views(self.weight, self.groups)[0] if self._together else self.weight
+
+    @property
+    def apical_weight(self) -> Tensor:
+        """The apical rows of `weight`, a view like `basal_weight`; or the weight of the longer dendrite."""
+        return branch_views(self.weight, self.groups)[1] if self._together else self.apical_affine.weight  # type: ignore[union-attr, return-value]
+
+    @property
+    def basal_bias(self) -> Tensor | None:
+        """The basal values of `bias`, a view."""
+        return self.bias if self.bias is None or not self._together else branch_views(self.bias, self.groups)[0]
+
+    @property
+    def apical_bias(self) -> Tensor | None:
+        """The apical values of `bias`, a view; or the bias of the longer dendrite."""
+        if not self._together:
+            return self.apical_affine.bias  # type: ignore[union-attr, return-value]
+        return None if self.bias is None else branch_views(self.bias, self.groups)[1]
+
+    def _affine(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, apical_input: Tensor | None = None, *, residual: Tensor | None = None) -> Tensor:
+        """basal(norm'(w'x + b') + residual) + apical(norm''(w''x + b'')); the second x is `apical_input` if given."""
+        if (apical_input is None) != (self.apical_affine is None):
+            raise InvalidArgumentError(self._wrong_input(apical_input is None))
+        z = self._affine(x)
+        norm = self.norm
+        if apical_input is not None:
+            basal, apical = z, self.apical_affine(apical_input)  # type: ignore[misc]
+        else:
+            if norm is not None and type(norm) is not BranchNorm:
+                z = norm(z)
+                norm = None
+            if norm is None and residual is None:
+                fused = self._fused(z)
+                if fused is not None:
+                    return fused
+            basal, apical = composite.branches(z, self.groups, self.channel_dim)
+        if norm is not None:
+            basal, apical = norm(basal, apical)
+        if residual is not None:
+            basal = basal + residual
+        return self.basal(basal) + self.apical(apical)  # type: ignore[no-any-return]
+
+    def _fused(self, z: Tensor) -> Tensor | None:
+        """Both activations and their sum in one kernel, for the pairs that have one."""
+        basal: Any = self.basal
+        apical: Any = self.apical
+        if type(apical) is Shared:
+            apical = apical.owner
+        if type(apical) not in (ADA, LeakyADA) or type(basal) not in (nn.ReLU, nn.LeakyReLU):
+            return None
+        alpha = apical.alpha
+        if isinstance(alpha, Tensor) and alpha.numel() not in (1, self.outputs):
+            return None  # the activation itself says what is wrong
+        operation = eager.Pyramidal(
+            apical.leak,
+            FLOOR if isinstance(alpha, Tensor) else 0.0,
+            self.channel_dim,
+            basal.negative_slope if type(basal) is nn.LeakyReLU else 0.0,
+            self.groups,
+        )
+        return eager.run(operation, z, alpha, apical.c)
+
+    def _wrong_input(self, missing: bool) -> str:
+        name = type(self).__name__
+        if missing:
+            return f"this {name} has a longer apical dendrite and needs its input: call layer(x, apical_input)"
+        return f"this {name} has no longer apical dendrite: build it with {self._declares}=, or leave apical_input out"
+
+    _declares = "apical_in_channels"
+
+    @classmethod
+    def _copy(cls, layer: nn.Linear | _ConvNd, neuron: Self, norm: nn.Module | None) -> Self:
+        """Put the trained `layer` (and the `norm` that follows it) into the basal branch of a new `neuron`."""
+        with torch.no_grad():
+            neuron.basal_weight.copy_(layer.weight.view_as(neuron.basal_weight))
+            if layer.bias is not None and neuron.basal_bias is not None:
+                neuron.basal_bias.copy_(layer.bias.view_as(neuron.basal_bias))
+        if norm is not None:
+            neuron.norm = widened(norm, neuron.groups)
+        return neuron.train(layer.training)
+
+
+class PyramidalLinear(_Pyramidal, nn.Linear):
+    """A layer of pyramidal neurons: the arguments of nn.Linear, and the two activations and norms.
+
+    `basal`, `apical`: a name (`"relu"`), a unit with settings (`"ada(alpha=0.3)"`) or a module. `norm`: a factory that
+    takes the number of outputs. `apical_in_features`: the apical branch has an input of its own, of that many features.
+    Shapes: (..., in_features) -> (..., out_features).
+    """
+
+    groups = 1
+    channel_dim = -1
+    _declares = "apical_in_features"
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+        *,
+        basal: object = "relu",
+        apical: object = "ada",
+        norm: Norm | None = None,
+        apical_in_features: int | None = None,
+    ) -> None:
+        self._together = apical_in_features is None  # read by reset_parameters, which nn.Linear calls
+        nn.Linear.__init__(self, in_features, out_features * (1 + self._together), bias, device, dtype)
+        self.outputs = self.out_features = out_features
+        longer = None
+        if apical_in_features is not None:
+            longer = nn.Linear(apical_in_features, out_features, bias, device, dtype)
+        self._grow(basal, apical, norm, longer, device, dtype)
+
+    def _affine(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight, self.bias)
+
+    @classmethod
+    def from_standard(
+        cls, layer: nn.Linear, *, norm: nn.Module | None = None, basal: object = "relu", apical: object = "ada"
+    ) -> Self:
+        """A neuron whose basal branch is the trained `layer` and, if given, the trained `norm` that follows it."""
+        check_standard(layer, nn.Linear, cls)
+        w = layer.weight
+        neuron = cls(
+            layer.in_features, layer.out_features, layer.bias is not None, w.device, w.dtype, basal=basal, apical=apical
+        )
+        return cls._copy(layer, neuron, norm)
+
+
+class _PyramidalConv(_Pyramidal):
+    """What the convolutions share: the arguments of torch's namesake, and those of a longer apical dendrite."""
+
+    torch_layer: type[_ConvNd]
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+        *,
+        basal: object = "relu",
+        apical: object = "ada",
+        norm: Norm | None = None,
+        apical_in_channels: int | None = None,
+        apical_kernel_size: Any = 1,
+        apical_stride: Any = 1,
+        apical_padding: Any = 0,
+    ) -> None:
+        self._together = apical_in_channels is None  # read by reset_parameters, which torch's layer calls
+        make: Any = self.torch_layer
+        rows = out_channels * (1 + self._together)
+        make.__init__(
+            self, in_channels, rows, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype
+        )
+        self.outputs = self.out_channels = out_channels
+        longer = None
+        if apical_in_channels is not None:
+            longer = make(
+                apical_in_channels, out_channels, apical_kernel_size, apical_stride, apical_padding,
+                bias=bias, padding_mode=padding_mode, device=device, dtype=dtype,
+            )  # fmt: skip
+        self._grow(basal, apical, norm, longer, device, dtype)
+
+    def _affine(self, x: Tensor) -> Tensor:
+        return self._conv_forward(x, self.weight, self.bias)  # type: ignore[operator, no-any-return]
+
+    @classmethod
+    def from_standard(
+        cls, layer: _ConvNd, *, norm: nn.Module | None = None, basal: object = "relu", apical: object = "ada"
+    ) -> Self:
+        """A neuron whose basal branch is the trained `layer` and, if given, the trained `norm` that follows it."""
+        check_standard(layer, cls.torch_layer, cls)
+        w = layer.weight
+        neuron = cls(
+            layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, layer.padding, layer.dilation,
+            layer.groups, layer.bias is not None, layer.padding_mode, w.device, w.dtype, basal=basal, apical=apical,
+        )  # fmt: skip
+        return cls._copy(layer, neuron, norm)
+
+
+def check_standard(layer: nn.Module, expected: type[nn.Module], neuron: type[nn.Module]) -> None:
+    """Refuse what `neuron` cannot take into its basal branch."""
+    if isinstance(layer, _Pyramidal) or not isinstance(layer, expected):
+        raise InvalidArgumentError(
+            f"{neuron.__name__}.from_standard needs a standard {expected.__name__}, got {type(layer).__name__}"
+        )
+
+
+class PyramidalConv1d(_PyramidalConv, nn.Conv1d):
+    """Pyramidal neurons with shared weights along one dimension: as nn.Conv1d, and see PyramidalConv2d."""
+
+    torch_layer = nn.Conv1d
+    channel_dim = -2
+
+
+class PyramidalConv2d(_PyramidalConv, nn.Conv2d):
+    """A convolution of pyramidal neurons: the arguments of nn.Conv2d, and the two activations and norms.
+
+    `basal`, `apical`, `norm`: as for PyramidalLinear. `apical_in_channels`: the apical branch has an input of its own,
+    through a convolution of `apical_kernel_size`, `apical_stride` and `apical_padding`.
+    Shapes: (N, in_channels, H, W) -> (N, out_channels, H', W'), or both without N.
+    """
+
+    torch_layer = nn.Conv2d
+    channel_dim = -3
+
+
+class PyramidalConv3d(_PyramidalConv, nn.Conv3d):
+    """Pyramidal neurons with shared weights along three dimensions: as nn.Conv3d, and see PyramidalConv2d."""
+
+    torch_layer = nn.Conv3d
+    channel_dim = -4
+
+
+def pyramidal_layer(layer: nn.Module) -> type[PyramidalLinear | PyramidalConv1d | PyramidalConv2d | PyramidalConv3d]:
+    """The pyramidal class whose `from_standard` takes this torch layer."""
+    if not isinstance(layer, _Pyramidal):
+        if isinstance(layer, nn.Linear):
+            return PyramidalLinear
+        for neuron in (PyramidalConv1d, PyramidalConv2d, PyramidalConv3d):
+            if isinstance(layer, neuron.torch_layer):
+                return neuron
+    raise InvalidArgumentError(
+        f"no pyramidal neuron can be made from {type(layer).__name__}: give an nn.Linear or an nn.Conv1d, 2d or 3d"
+    )
