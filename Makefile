@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := lab,onnx,keras,test
+EXTRAS := lab,onnx,keras,tensorboard,test
 
 .PHONY: help demo test test-slow test-matrix lint bench clean
 
