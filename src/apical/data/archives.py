@@ -11,7 +11,7 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from apical.data.checks import CHUNK, reading, refuse_impostor
+from apical.data.checks import CHUNK, one_line, reading, refuse_impostor
 from apical.errors import DataError
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -65,10 +65,10 @@ def unpack(archive: Path, into: Path, *, budget: Budget | None = None, progress:
         shutil.rmtree(into, ignore_errors=True)
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{archive} is a damaged archive ({error}): fetch it again") from error
+        raise DataError(f"{archive} is a damaged archive ({one_line(error)}): fetch it again") from error
     except OSError as error:
         shutil.rmtree(into, ignore_errors=True)
-        raise DataError(f"cannot unpack {archive} into {into}: {error.strerror or error}") from error
+        raise DataError(f"cannot unpack {archive} into {into}: {error.strerror or one_line(error)}") from error
     except BaseException:
         shutil.rmtree(into, ignore_errors=True)
         raise
@@ -130,9 +130,11 @@ def _tar_members(archive: Path) -> Iterator[Member]:
 
 
 def _refuse_truncated(file: tarfile.TarFile, archive: Path) -> None:
-    """tarfile takes a cut after a whole member for the end: an archive ends with a block of zeros."""
+    """tarfile takes a cut for the end: an archive ends with zeros, and a compressed stream with its checksum."""
     stream = file.fileobj
     assert stream is not None
     stream.seek(file.offset)
     if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
         raise DataError(f"{archive} ends without the mark that ends a tar archive: it is truncated, fetch it again")
+    if len(stream.read(CHUNK)) == CHUNK:
+        raise DataError(f"{archive} goes on long after its last member: it is refused")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apical import extras
-from apical.data.checks import refuse_impostor
+from apical.data.checks import one_line, refuse_impostor
 from apical.errors import DataError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def decode_wav(data: bytes, *, origin: object, rate: int = RATE, samples: int = 
     try:
         clip, found = soundfile.read(io.BytesIO(data), dtype="int16", always_2d=True)
     except (RuntimeError, ValueError, TypeError, OSError, MemoryError, struct.error) as error:
-        raise DataError(f"{origin} is a damaged WAV file ({' '.join(str(error).split())[:200]})") from error
+        raise DataError(f"{origin} is a damaged WAV file ({one_line(error)})") from error
     if found != rate or clip.shape[1] != 1 or not len(clip):
         raise DataError(
             f"{origin} has {clip.shape[1]} channels at {found} Hz and {len(clip)} samples where 1 channel at {rate} Hz "

@@ -35,6 +35,11 @@ def reading(path: Path) -> Iterator[None]:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+def one_line(error: BaseException) -> str:
+    """What a library says, on one line and not too long."""
+    return " ".join(str(error).split())[:200]
+
+
 def refuse_impostor(data: bytes, origin: object) -> None:
     """Git LFS pointers and web pages are what a download gives in place of data."""
     head = data[:512].lstrip().lower()

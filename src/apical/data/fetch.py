@@ -6,6 +6,7 @@ from typing import IO, Any, cast
 
 from apical import extras
 from apical.data.archives import Progress
+from apical.data.checks import one_line
 from apical.errors import DataError
 
 CHUNK = 1 << 16
@@ -31,7 +32,7 @@ def fetch(url: str, target: Path, *, sha256: str, progress: Progress, gunzip: bo
             f"{url} is not what it should be: its sha256 is not {sha256[:12]}...; try again later"
         ) from error
     except OSError as error:
-        raise DataError(f"cannot download {url} to {target.parent}: {_reason(error)}") from error
+        raise DataError(f"cannot download {url} to {target.parent}: {one_line(error)}") from error
 
 
 class Resumable:
@@ -81,8 +82,3 @@ class Resumable:
                     out.write(unpacker.decompress(chunk) if unpacker else chunk)
                 except zlib.error as error:
                     raise DataError(f"the download is not the expected gzip file ({error})") from error
-
-
-def _reason(error: OSError) -> str:
-    """requests wraps the operating system's words in many layers: the last line is enough."""
-    return " ".join(str(error).split())[:300]

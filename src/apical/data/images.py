@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apical import extras
-from apical.data.checks import refuse_impostor
+from apical.data.checks import one_line, refuse_impostor
 from apical.errors import DataError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def open_image(data: bytes, *, origin: object, mode: str = "RGB") -> "Image":
     except DataError:
         raise
     except (*BROKEN, *EXOTIC, pil.DecompressionBombError, Warning) as error:
-        raise DataError(f"{origin} is a damaged image ({type(error).__name__}: {_one_line(error)})") from error
+        raise DataError(f"{origin} is a damaged image ({type(error).__name__}: {one_line(error)})") from error
 
 
 def decode_image(
@@ -53,7 +53,3 @@ def decode_image(
         image = image.resize((size[1], size[0]), 2)  # bilinear
     pixels = np.asarray(image)
     return pixels if pixels.ndim == 3 else pixels[:, :, None]
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
