@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from apical.errors import DtypeError, InvalidArgumentError
-from apical.kernels import composite, eager
-from apical.kernels.choice import observed
+from apical.kernels import eager
+from apical.kernels.choice import check_input, observed
 
 __all__ = ["ada", "dendrite", "leaky_ada", "pyramidal", "rbf", "swish"]
 
@@ -27,7 +27,6 @@ def ada(x: Tensor, alpha: Value = 1.0, c: Value = 0.0, leak: float = 0.0, *, dim
     >>> ada(torch.tensor([-1.0, 0.0, 1.0]), alpha=1.0, c=1.0)
     tensor([0., 0., 1.])
     """
-    check_input("ada", x)
     check_leak("leak", leak)
     alpha = checked("alpha", alpha, x, dim, above=0.0)
     c = checked("c", c, x, dim)
@@ -54,7 +53,7 @@ def pyramidal(
     `z` holds 2 * outputs channels along `dim`, ordered by group, within a group basal then apical. The basal branch is
     ReLU, or leaky ReLU with `basal_leak`; the apical branch is ADA with `alpha`, `c` and `leak`.
     """
-    check_input("pyramidal", z)
+    check_input(z)
     check_leak("leak", leak)
     check_leak("basal_leak", basal_leak)
     check_branches(z, groups, dim)
@@ -67,33 +66,22 @@ def pyramidal(
 
 def dendrite(x: Tensor) -> Tensor:
     """The activation observed in human dendrites: 0 below zero, exp(-x) from zero on, Eq. 2 of the paper."""
-    check_input("dendrite", x)
-    return composite.dendrite(x)
+    check_input(x)
+    return eager.dendrite(x)
 
 
 def rbf(x: Tensor, s: Value = 1.0, *, dim: int = 1) -> Tensor:
     """Gaussian radial basis function: exp(-x^2 / s)."""
-    check_input("rbf", x)
+    check_input(x)
     s = checked("s", s, x, dim, above=0.0)
-    return composite.rbf(x, eager.broadcast(s, x, dim))
+    return eager.rbf(x, s, dim)
 
 
 def swish(x: Tensor, beta: Value = 1.0, *, dim: int = 1) -> Tensor:
     """Swish: x * sigmoid(beta * x)."""
-    check_input("swish", x)
+    check_input(x)
     beta = checked("beta", beta, x, dim)
-    if not isinstance(beta, Tensor) and beta == 1.0:
-        return torch.nn.functional.silu(x)
-    return composite.swish(x, eager.broadcast(beta, x, dim))
-
-
-def check_input(name: str, x: Any) -> None:
-    """Refuse anything but a floating-point tensor (or what stands for one in a trace)."""
-    dtype = getattr(x, "dtype", None)
-    if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
-        raise DtypeError(f"{name} needs a floating-point tensor, got {dtype}: convert it first, e.g. x.float()")
-    if not isinstance(x, Tensor) and not hasattr(x, "__torch_function__"):
-        raise DtypeError(f"{name} needs a tensor, got {type(x).__name__}: convert it first, e.g. torch.tensor(x)")
+    return eager.swish(x, beta, dim)
 
 
 def check_leak(name: str, leak: float) -> None:
@@ -128,7 +116,8 @@ def check_number(name: str, value: Any, *, above: float = -inf) -> float:
 def checked(name: str, value: Any, x: Tensor, dim: int, *, above: float = -inf) -> Value:
     """A parameter that fits `x` along `dim`; the values of tensors are looked at only in eager mode on the CPU."""
     if not isinstance(value, Tensor):
-        return check_number(name, value, above=above)
+        # A proxy of a symbolic trace stands for a tensor whose values nobody knows yet.
+        return value if hasattr(value, "__torch_function__") else check_number(name, value, above=above)
     if not value.dtype.is_floating_point:
         raise DtypeError(f"{name} is a tensor of {value.dtype}, but must be floating-point: use {name}.float()")
     if value.numel() != 1:
@@ -145,6 +134,7 @@ def checked(name: str, value: Any, x: Tensor, dim: int, *, above: float = -inf) 
 
 def check_channels(name: str, value: Tensor, x: Tensor, dim: int) -> None:
     """Refuse a per-channel parameter whose length is not the size of `x` along `dim`."""
+    check_input(x)
     if not -x.dim() <= dim < x.dim():
         raise InvalidArgumentError(
             f"{name} has {value.numel()} values for dimension {dim}, but the input has only {x.dim()} dimensions: "

@@ -92,10 +92,10 @@ INLINE uint16_t store_f16(float f) {
     return (uint16_t)(sign | (body > 0x7f800000u ? 0x7e00u : finite));
 }
 
-/* e^t as mantissa * low * high, two powers of two, so that neither leaves the normal range before the last product. */
-typedef struct { float mantissa, low, high; } exp_f32;
-INLINE exp_f32 split_exp_f32(float t) {
-    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
+/* e^t * 2^lift. Adding SHIFT = 1.5 * 2^(mantissa bits) rounds t/ln2 to an integer k and leaves k + lift in the low bits,
+ * from where one shift moves it onto the exponent. The lift keeps the result normal where e^t itself is not. */
+INLINE float lifted_exp_f32(float t, float lift) {
+    const float shift = 12582912.0f + lift;
     float z = t * 1.44269504088896341f + shift;
     float n = z - shift;
     float r = t - n * 0.693359375f;
@@ -108,15 +108,11 @@ INLINE exp_f32 split_exp_f32(float t) {
     m = m * r + 0.5f;
     m = m * r + 1.0f;
     m = m * r + 1.0f;
-    int32_t k = (int32_t)(float_to_bits(z) - 0x4b400000u);
-    int32_t half = k >> 1;
-    exp_f32 out = {m, bits_to_float((uint32_t)(half + 127) << 23), bits_to_float((uint32_t)(k - half + 127) << 23)};
-    return out;
+    return bits_to_float(float_to_bits(m) + (float_to_bits(z) << 23));
 }
 
-typedef struct { double mantissa, low, high; } exp_f64;
-INLINE exp_f64 split_exp_f64(double t) {
-    const double shift = 6755399441055744.0; /* 1.5 * 2^52 */
+INLINE double lifted_exp_f64(double t, double lift) {
+    const double shift = 6755399441055744.0 + lift;
     double z = t * 1.4426950408889634074 + shift;
     double n = z - shift;
     double r = t - n * 6.93145751953125e-1;
@@ -135,24 +131,25 @@ INLINE exp_f64 split_exp_f64(double t) {
     m = m * r + 0.5;
     m = m * r + 1.0;
     m = m * r + 1.0;
-    int64_t k = (int64_t)(double_to_bits(z) - 0x4338000000000000ull);
-    int64_t half = k >> 1;
-    exp_f64 out = {m, bits_to_double((uint64_t)(half + 1023) << 52), bits_to_double((uint64_t)(k - half + 1023) << 52)};
-    return out;
+    return bits_to_double(double_to_bits(m) + (double_to_bits(z) << 52));
 }
 
 #define IDENTITY(v) (v)
 
-/* LOWEST: e^LOWEST times any p that alpha >= 1e-4 allows is below the smallest subnormal. HIGHEST: above it e^t is inf. */
+/* LIFT is worn while c < LIFTED_BELOW, where e^c * 2^LIFT is far from overflow. LOWEST: below it e^t * 2^LIFT would not be
+ * normal, and max(0,x) * e^t is less than the smallest subnormal times any x that alpha >= 1e-4 allows. */
 #define NAME(f) f##_f32
 #define STORAGE float
 #define REAL float
 #define LOAD IDENTITY
 #define STORE IDENTITY
-#define SPLIT_EXP split_exp_f32
-#define EXP_PARTS exp_f32
-#define LOWEST -170.0f
-#define HIGHEST 89.0f
+#define LIFTED_EXP lifted_exp_f32
+#define LIFT 32.0f
+#define UNLIFT 0x1p-32f
+#define LIFTED_BELOW 60.0f
+#define LOWEST -108.0f
+#define LOWEST_UNLIFTED -86.0f
+#define HIGHEST 88.0f
 #include "template.h"
 #undef NAME
 #undef STORAGE
@@ -177,9 +174,12 @@ INLINE exp_f64 split_exp_f64(double t) {
 #undef REAL
 #undef LOAD
 #undef STORE
-#undef SPLIT_EXP
-#undef EXP_PARTS
+#undef LIFTED_EXP
+#undef LIFT
+#undef UNLIFT
+#undef LIFTED_BELOW
 #undef LOWEST
+#undef LOWEST_UNLIFTED
 #undef HIGHEST
 
 #define NAME(f) f##_f64
@@ -187,10 +187,13 @@ INLINE exp_f64 split_exp_f64(double t) {
 #define REAL double
 #define LOAD IDENTITY
 #define STORE IDENTITY
-#define SPLIT_EXP split_exp_f64
-#define EXP_PARTS exp_f64
-#define LOWEST -1400.0
-#define HIGHEST 710.0
+#define LIFTED_EXP lifted_exp_f64
+#define LIFT 64.0
+#define UNLIFT 0x1p-64
+#define LIFTED_BELOW 600.0
+#define LOWEST -750.0
+#define LOWEST_UNLIFTED -706.0
+#define HIGHEST 709.0
 #include "template.h"
 
 /* Which instruction set the loader chose: 4 and 3 are the x86-64 levels, 0 is what the compiler targets by default. */

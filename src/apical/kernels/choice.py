@@ -13,12 +13,22 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from apical.errors import BackendError
+from apical.errors import BackendError, DtypeError
 from apical.kernels import native
 
 Path = Literal["native", "lean", "composite"]
 
-_PLAIN_TYPES = (Tensor, torch.nn.Parameter)
+# A look-up in os.environ costs a microsecond, in the dictionary behind it a tenth of that.
+_ENVIRONMENT = getattr(os.environ, "_data", os.environ)
+_VARIABLE = os.environ.encodekey("APICAL_BACKEND") if hasattr(os.environ, "encodekey") else "APICAL_BACKEND"
+# Bound once: every eager call asks all of them.
+_is_compiling = torch.compiler.is_compiling
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_functorch_level = torch._C._functorch.maybe_current_level
+_tracing_state = torch._C._get_tracing_state
+
+_PLAIN_TYPES = {Tensor, torch.nn.Parameter}
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,9 @@ class Backend:
 
 
 def forced() -> str | None:
-    """The path that APICAL_BACKEND asks for, if any."""
+    """The path that APICAL_BACKEND asks for, if any; asked at every call, so it looks before it leaps."""
+    if _VARIABLE not in _ENVIRONMENT:
+        return None
     value = os.environ.get("APICAL_BACKEND") or None
     if value not in (None, "native", "composite"):
         raise BackendError(
@@ -55,12 +67,12 @@ def backend() -> Backend:
 def observed() -> bool:
     """True while something other than plain eager autograd looks at the operations."""
     return bool(
-        torch.compiler.is_compiling()
-        or torch._C._functorch.maybe_current_level() is not None
+        _is_compiling()
+        or _dispatch_modes()
+        or _function_modes()
+        or _functorch_level() is not None
+        or _tracing_state() is not None
         or forward_ad._current_level >= 0
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
-        or torch._C._get_tracing_state() is not None
     )
 
 
@@ -74,20 +86,45 @@ def why_not_native(x: Tensor) -> str | None:
         return f"the input's layout is {x.layout}"
     if x.dtype not in native.DTYPES:
         return f"the input's dtype is {x.dtype}"
-    if x.is_neg() or (x.data_ptr() == 0 and x.numel() > 0):
+    if not _has_memory(x):
         return "the input has no memory of its own"
     return None
 
 
+def _has_memory(x: Tensor) -> bool:
+    """False for lazy negation, zeros that were never stored, and wrappers such as batched gradients."""
+    if x.is_neg():
+        return False
+    try:
+        return bool(x.data_ptr()) or not x.numel()
+    except RuntimeError:
+        return False
+
+
+def check_input(x: object) -> None:
+    """Refuse anything but a floating-point tensor, or what stands for one in a trace."""
+    dtype = getattr(x, "dtype", None)
+    if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
+        raise DtypeError(f"a floating-point tensor is needed, got {dtype}: convert it first, e.g. x.float()")
+    if not isinstance(x, Tensor) and not hasattr(x, "__torch_function__"):
+        raise DtypeError(f"a tensor is needed, got {type(x).__name__}: convert it first, e.g. torch.tensor(x)")
+
+
 def path(x: Tensor) -> Path:
     """The path for a call on `x`: the one place that decides."""
-    if observed() or not isinstance(x, Tensor):
+    if observed():
         return "composite"
     wish = forced()
     reason = why_not_native(x)
-    if reason is None and wish != "composite" and native.library().loaded:
+    if reason is None and wish is None and native.library().loaded:
         return "native"
-    if wish == "native" and x.is_cpu:
+    return _second_choice(x, wish, reason)
+
+
+def _second_choice(x: Tensor, wish: str | None, reason: str | None) -> Path:
+    if reason is None and wish == "native" and native.library().loaded:
+        return "native"
+    if wish == "native" and getattr(x, "is_cpu", False):
         raise BackendError(
             f"APICAL_BACKEND=native cannot serve this call: {reason or native.library().description}; "
             "unset APICAL_BACKEND to let apical choose"

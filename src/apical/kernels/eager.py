@@ -15,13 +15,12 @@ Value = float | Tensor
 
 
 class Operation(Protocol):
-    """What is computed from x, alpha and c; `native_backward` gives the gradient of x and the sums for alpha and c."""
+    """What is computed from x, alpha and c: in plain torch, or by the C library with alpha and c bound to it."""
 
     def composite(self, x: Tensor, alpha: Value, c: Value) -> Tensor: ...
-    def native_forward(self, x: Tensor, alpha: Value, c: Value) -> Tensor: ...
-    def native_backward(
-        self, x: Tensor, g: Tensor, alpha: Value, c: Value, *, sums: bool
-    ) -> tuple[Tensor, Tensor | None]: ...
+    def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound: ...
+    def forward(self, x: Tensor, bound: native.Bound) -> Tensor: ...
+    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, *, sums: bool) -> tuple[Tensor, Tensor | None]: ...
 
 
 class Ada(NamedTuple):
@@ -34,13 +33,14 @@ class Ada(NamedTuple):
     def composite(self, x: Tensor, alpha: Value, c: Value) -> Tensor:
         return composite.ada(x, *_broadcast(x, alpha, c, self.floor, self.dim), self.leak)
 
-    def native_forward(self, x: Tensor, alpha: Value, c: Value) -> Tensor:
-        return native.ada_forward(x, alpha, c, *self)
+    def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound:
+        return native.bind(x, alpha, c, self.dim, self.leak, self.floor)
 
-    def native_backward(
-        self, x: Tensor, g: Tensor, alpha: Value, c: Value, *, sums: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        return native.ada_backward(x, g, alpha, c, *self, sums=sums)
+    def forward(self, x: Tensor, bound: native.Bound) -> Tensor:
+        return native.ada_forward(x, bound)
+
+    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, *, sums: bool) -> tuple[Tensor, Tensor | None]:
+        return native.ada_backward(x, g, bound, sums=sums)
 
 
 class Pyramidal(NamedTuple):
@@ -57,80 +57,107 @@ class Pyramidal(NamedTuple):
         values = _broadcast(apical, alpha, c, self.floor, self.dim)
         return composite.pyramidal(basal, apical, *values, self.leak, self.basal_leak)
 
-    def native_forward(self, x: Tensor, alpha: Value, c: Value) -> Tensor:
-        return native.pyramidal_forward(x, alpha, c, *self)
+    def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound:
+        return native.bind(x, alpha, c, self.dim, self.leak, self.floor, self.basal_leak)
 
-    def native_backward(
-        self, x: Tensor, g: Tensor, alpha: Value, c: Value, *, sums: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        return native.pyramidal_backward(x, g, alpha, c, *self, sums=sums)
+    def forward(self, x: Tensor, bound: native.Bound) -> Tensor:
+        return native.pyramidal_forward(x, bound, self.dim, self.groups)
+
+    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, *, sums: bool) -> tuple[Tensor, Tensor | None]:
+        return native.pyramidal_backward(x, g, bound, self.dim, self.groups, sums=sums)
 
 
 def run(operation: Operation, x: Tensor, alpha: Value, c: Value) -> Tensor:
-    """Compute `operation` by the path that fits the call."""
+    """Compute `operation` by the path that fits the call. Numbers must be floats."""
     path = choice.path(x)
-    if path == "composite":
-        return operation.composite(x, alpha, c)
-    if torch.is_grad_enabled() and (x.requires_grad or _requires_grad(alpha) or _requires_grad(c)):
-        return _Fused.apply(x, alpha, c, operation, path)  # type: ignore[no-any-return, no-untyped-call]
-    return operation.native_forward(x, alpha, c) if path == "native" else operation.composite(x, alpha, c)
+    if path == "native":
+        bound = operation.bind(x, alpha, c)
+    else:
+        choice.check_input(x)  # what is native is a floating-point tensor
+        if path == "composite":
+            return operation.composite(x, alpha, c)
+        bound = None
+    tensors = () if type(alpha) is type(c) is float else tuple(v for v in (alpha, c) if isinstance(v, Tensor))
+    if torch.is_grad_enabled() and (x.requires_grad or any(v.requires_grad for v in tensors)):
+        return _apply(x, (operation, bound, alpha, c), *tensors)  # type: ignore[no-any-return, no-untyped-call]
+    return operation.composite(x, alpha, c) if bound is None else operation.forward(x, bound)
+
+
+def dendrite(x: Tensor) -> Tensor:
+    """Eq. 2 of the paper; plain torch on every path."""
+    return composite.dendrite(x)
+
+
+def rbf(x: Tensor, s: Value, dim: int) -> Tensor:
+    """exp(-x^2 / s); plain torch on every path."""
+    return composite.rbf(x, broadcast(s, x, dim))
+
+
+def swish(x: Tensor, beta: Value, dim: int) -> Tensor:
+    """x * sigmoid(beta * x): torch's own fused SiLU for beta = 1, plain torch otherwise."""
+    if type(beta) is float and beta == 1.0:
+        return torch.nn.functional.silu(x)
+    return composite.swish(x, broadcast(beta, x, dim))
+
+
+for _name in ("run", "dendrite", "rbf", "swish"):
+    torch.fx.wrap(_name)  # a symbolic trace keeps these calls whole: proxies have no dtype to branch on
 
 
 class _Fused(torch.autograd.Function):
-    """Saves its input and recomputes the rest. Higher derivatives go through the composite."""
+    """Saves its input and recomputes the rest. Higher derivatives go through the composite.
+
+    `call` is (operation, bound, alpha, c); those of alpha and c that are tensors come once more as `tensors`.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, alpha: Value, c: Value, operation: Operation, path: str) -> Tensor:
-        ctx.save_for_backward(x, *(v for v in (alpha, c) if isinstance(v, Tensor)))
-        ctx.numbers = (None if isinstance(alpha, Tensor) else alpha, None if isinstance(c, Tensor) else c)
-        ctx.operation, ctx.native = operation, path == "native"
-        return operation.native_forward(x, alpha, c) if path == "native" else operation.composite(x, alpha, c)
+    def forward(ctx: Any, x: Tensor, call: tuple[Any, ...], *tensors: Tensor) -> Tensor:
+        operation, bound, alpha, c = call
+        if tensors:  # kept by save_for_backward alone, which notices changes in place
+            ctx.call = operation, bound, *(v if type(v) is float else None for v in (alpha, c))
+        else:
+            ctx.call = call
+        ctx.save_for_backward(x, *tensors)
+        return operation.composite(x, alpha, c) if bound is None else operation.forward(x, bound)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, *tensors = ctx.saved_tensors
-        alpha, c = (tensors.pop(0) if v is None else v for v in ctx.numbers)
-        wanted = ctx.needs_input_grad[:3]
-        if not ctx.native or torch.is_grad_enabled() or choice.observed() or choice.why_not_native(g):
-            return (*_recomputed(ctx.operation, (x, alpha, c), g, wanted), None, None)
-        gx, sums = ctx.operation.native_backward(x, g, alpha, c, sums=wanted[1] or wanted[2])
+        operation, bound, alpha, c = ctx.call
+        if bound is None or torch.is_grad_enabled() or choice.observed() or choice.why_not_native(g) is not None:
+            return _recomputed(ctx, g)
+        gx, sums = operation.backward(x, g, bound, sums=bool(tensors))
         if sums is None:
-            return gx, None, None, None, None
-        return (
-            gx if wanted[0] else None,
-            _fit(sums[0], alpha) if wanted[1] else None,
-            _fit(sums[1], c) if wanted[2] else None,
-            None,
-            None,
-        )
+            return gx, None
+        of_tensors = [total for total, number in zip(sums, (alpha, c), strict=True) if number is None]
+        return gx, None, *(_fit(total, value) for total, value in zip(of_tensors, tensors, strict=True))
+
+
+# The part of `apply` that unwraps functorch tensors is skipped: under a transform `run` never comes here.
+_apply = super(torch.autograd.Function, _Fused).apply
+
+
+def _recomputed(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients by differentiating the composite, differentiable themselves where the caller asks for a graph."""
+    operation, _, alpha, c = ctx.call
+    saved = list(ctx.saved_tensors)
+    wanted = [need for i, need in enumerate(ctx.needs_input_grad) if i != 1]
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        if not create_graph:
+            saved = [v.detach().requires_grad_(need) for v, need in zip(saved, wanted, strict=True)]
+        values = saved[1:]
+        y = operation.composite(saved[0], *(values.pop(0) if v is None else v for v in (alpha, c)))
+        targets = [v for v, need in zip(saved, wanted, strict=True) if need]
+        found = list(torch.autograd.grad(y, targets, g, create_graph=create_graph))
+    gx, *rest = (found.pop(0) if need else None for need in wanted)
+    return gx, None, *rest
 
 
 def _fit(total: Tensor, value: Tensor) -> Tensor:
     """The gradient of a parameter from its sums per channel, in the shape and dtype of the parameter."""
     total = total if value.numel() == total.numel() else total.sum()
     return total.to(value.dtype).reshape(value.shape)
-
-
-def _recomputed(
-    operation: Operation, inputs: tuple[Tensor, Value, Value], g: Tensor, wanted: tuple[bool, ...]
-) -> list[Tensor | None]:
-    """The gradients by differentiating the composite, differentiable themselves where the caller asks for a graph."""
-    create_graph = torch.is_grad_enabled()
-    values: list[Any] = list(inputs)
-    with torch.enable_grad():
-        if not create_graph:
-            values = [v.detach() if isinstance(v, Tensor) else v for v in values]
-            for value, need in zip(values, wanted, strict=True):
-                if need:
-                    value.requires_grad_()
-        y = operation.composite(*values)
-        targets = [v for v, need in zip(values, wanted, strict=True) if need]
-        found = list(torch.autograd.grad(y, targets, g, create_graph=create_graph))
-    return [found.pop(0) if need else None for need in wanted]
-
-
-def _requires_grad(value: Value) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad
 
 
 def _broadcast(x: Tensor, alpha: Value, c: Value, floor: float, dim: int) -> tuple[Value, Value]:

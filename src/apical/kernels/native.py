@@ -1,7 +1,7 @@
 """The C library: found, loaded and called here and nowhere else.
 
-Arguments are taken as checked: plain CPU tensors of one of DTYPES. `alpha` and `c` are numbers, or tensors of one value
-or one value per channel along `dim`. Gradients of both come as float64 of shape (2, channels).
+Arguments are taken as checked: plain CPU tensors of one of DTYPES; alpha and c as `bind` prepared them. Their
+gradients come as float64 of shape (2, channels).
 """
 
 import ctypes
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from torch import Tensor
 DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16"}
 
 Value = float | Tensor
+_Table = dict[torch.dtype, Callable[..., Any]]
 
 _POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
@@ -29,7 +30,8 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
         _INT,
     ),
 }
-_PARALLEL_FROM = 32768  # elements; below it one thread is faster, as in torch
+PARALLEL_FROM = 32768  # elements; up to there one thread is faster, as in torch
+_NO_MEMORY = "no memory for the partial sums of the gradients of alpha and c"
 
 
 class _Parameters(ctypes.Structure):
@@ -52,7 +54,10 @@ class Library:
 
     loaded: bool
     description: str
-    functions: dict[str, dict[torch.dtype, Callable[..., Any]]] = field(default_factory=dict)
+    ada_forward: _Table = field(default_factory=dict)
+    ada_backward: _Table = field(default_factory=dict)
+    pyramidal_forward: _Table = field(default_factory=dict)
+    pyramidal_backward: _Table = field(default_factory=dict)
 
 
 @lru_cache(maxsize=1)
@@ -69,7 +74,7 @@ def library() -> Library:
         except OSError as error:
             failures.append(str(error))
             continue
-        return Library(True, f"C library, {threads}, CPU level {_cpu_level(handle)}", _bind(handle))
+        return Library(True, f"C library, {threads}, CPU level {_cpu_level(handle)}", **_functions(handle))
     if not any(here.glob("ada_*.so")):
         return Library(False, "no C compiler was found when apical was installed, so plain torch serves")
     return Library(False, f"the C library does not load, so plain torch serves ({'; '.join(failures)})")
@@ -80,8 +85,8 @@ def _cpu_level(handle: ctypes.CDLL) -> str:
     return names.get(handle.apical_cpu_level(), "of the compiler's default")
 
 
-def _bind(handle: ctypes.CDLL) -> dict[str, dict[torch.dtype, Callable[..., Any]]]:
-    table: dict[str, dict[torch.dtype, Callable[..., Any]]] = {}
+def _functions(handle: ctypes.CDLL) -> dict[str, _Table]:
+    table: dict[str, _Table] = {}
     for name, (arguments, result) in _FUNCTIONS.items():
         table[name] = {}
         for dtype, suffix in DTYPES.items():
@@ -91,76 +96,84 @@ def _bind(handle: ctypes.CDLL) -> dict[str, dict[torch.dtype, Callable[..., Any]
     return table
 
 
-def ada_forward(x: Tensor, alpha: Value, c: Value, leak: float, floor: float, dim: int) -> Tensor:
+class Bound(NamedTuple):
+    """Parameters ready for C; `alive` holds the memory that `address` and the pointers behind it refer to."""
+
+    address: int
+    channels: int
+    alive: tuple[Any, ...]
+
+
+def ada_forward(x: Tensor, bound: Bound) -> Tensor:
     """ADA of a plain CPU tensor."""
-    x = _dense(x)
+    if not x.is_contiguous():
+        x = _dense(x)
     y = torch.empty_like(x)
     n = x.numel()
     if n:
-        bound = _bound(x, alpha, c, dim, leak, floor)
-        library().functions["ada_forward"][x.dtype](x.data_ptr(), y.data_ptr(), n, bound.address, _threads(n))
+        threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
+        library().ada_forward[x.dtype](x.data_ptr(), y.data_ptr(), n, bound.address, threads)
     return y
 
 
-def ada_backward(
-    x: Tensor, g: Tensor, alpha: Value, c: Value, leak: float, floor: float, dim: int, *, sums: bool
-) -> tuple[Tensor, Tensor | None]:
+def ada_backward(x: Tensor, g: Tensor, bound: Bound, *, sums: bool) -> tuple[Tensor, Tensor | None]:
     """The gradient of x and, with `sums`, those of alpha and c."""
-    x = _dense(x)
+    if not x.is_contiguous():
+        x = _dense(x)
     gx = torch.empty_like(x)
     n = x.numel()
-    bound = _bound(x, alpha, c, dim, leak, floor)
     totals = torch.zeros(2, bound.channels, dtype=torch.float64) if sums else None
     if n:
-        g, step = _upstream(g, x.stride())
-        failed = library().functions["ada_backward"][x.dtype](
-            x.data_ptr(), g.data_ptr(), step, gx.data_ptr(), n, bound.address, _pointer(totals), _threads(n)
-        )
-        _check_memory(failed)
+        step = 1
+        if g.stride() != x.stride():
+            g, step = _upstream(g, x.stride())
+        out = None if totals is None else totals.data_ptr()
+        threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
+        if library().ada_backward[x.dtype](
+            x.data_ptr(), g.data_ptr(), step, gx.data_ptr(), n, bound.address, out, threads
+        ):
+            raise MemoryError(_NO_MEMORY)
     return gx, totals
 
 
-def pyramidal_forward(
-    z: Tensor, alpha: Value, c: Value, leak: float, floor: float, dim: int, basal_leak: float, groups: int
-) -> Tensor:
+def pyramidal_forward(z: Tensor, bound: Bound, dim: int, groups: int) -> Tensor:
     """basal(z') + ADA(z'') of a plain CPU tensor whose 2 * outputs channels stand along `dim`, group by group."""
     z = _dense(z)
     y = torch.empty_strided(*_halved(z, dim), dtype=z.dtype)
     n = y.numel()
     if n:
-        bound = _bound(z, alpha, c, dim, leak, floor, basal_leak)
-        library().functions["pyramidal_forward"][z.dtype](
-            z.data_ptr(), y.data_ptr(), n, groups, y.size(dim) // groups, bound.address, _threads(n)
+        threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
+        library().pyramidal_forward[z.dtype](
+            z.data_ptr(), y.data_ptr(), n, groups, y.size(dim) // groups, bound.address, threads
         )
     return y
 
 
 def pyramidal_backward(
-    z: Tensor,
-    g: Tensor,
-    alpha: Value,
-    c: Value,
-    leak: float,
-    floor: float,
-    dim: int,
-    basal_leak: float,
-    groups: int,
-    *,
-    sums: bool,
+    z: Tensor, g: Tensor, bound: Bound, dim: int, groups: int, *, sums: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The gradient of z and, with `sums`, those of alpha and c."""
     z = _dense(z)
     gz = torch.empty_like(z)
-    bound = _bound(z, alpha, c, dim, leak, floor, basal_leak)
-    totals = torch.zeros(2, bound.channels, dtype=torch.float64) if sums else None
     n = g.numel()
+    totals = torch.zeros(2, bound.channels, dtype=torch.float64) if sums else None
     if n:
         g, step = _upstream(g, _halved(z, dim)[1])
-        failed = library().functions["pyramidal_backward"][z.dtype](
-            z.data_ptr(), g.data_ptr(), step, gz.data_ptr(), n, groups, g.size(dim) // groups, bound.address,
-            _pointer(totals), _threads(n),
-        )  # fmt: skip
-        _check_memory(failed)
+        out = None if totals is None else totals.data_ptr()
+        threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
+        if library().pyramidal_backward[z.dtype](
+            z.data_ptr(),
+            g.data_ptr(),
+            step,
+            gz.data_ptr(),
+            n,
+            groups,
+            g.size(dim) // groups,
+            bound.address,
+            out,
+            threads,
+        ):
+            raise MemoryError(_NO_MEMORY)
     return gz, totals
 
 
@@ -175,7 +188,7 @@ def is_dense(x: Tensor) -> bool:
 
 
 def _dense(x: Tensor) -> Tensor:
-    return x if x.is_contiguous() or is_dense(x) else x.contiguous()
+    return x if is_dense(x) else x.contiguous()
 
 
 def _halved(z: Tensor, dim: int) -> tuple[list[int], tuple[int, ...]]:
@@ -195,24 +208,16 @@ def _upstream(g: Tensor, strides: tuple[int, ...]) -> tuple[Tensor, int]:
     return torch.empty_strided(g.shape, strides, dtype=g.dtype).copy_(g), 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """Parameters ready for C; `alive` holds the memory that `address` and the pointers behind it refer to."""
-
-    address: int
-    channels: int
-    alive: tuple[Any, ...]
-
-
-def _bound(
+def bind(
     x: Tensor, alpha: Value, c: Value, dim: int, leak: float, floor: float, basal_leak: float | None = None
-) -> _Bound:
-    """The parameters as they meet the elements of a dense `x`; numbers are bound once and remembered.
+) -> Bound:
+    """Prepare alpha and c (numbers, or tensors of one value or one per channel along `dim`) for calls on `x`.
 
+    Numbers are prepared once and remembered.
     Without `basal_leak` (ADA) `inner` matters only where a parameter has several values.
     """
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    if not isinstance(alpha, Tensor) and not isinstance(c, Tensor):
+    if type(alpha) is float and type(c) is float:
         inner = 1 if basal_leak is None else _inner(x, dim)
         return _bound_numbers(alpha, c, dtype, inner, leak, floor, basal_leak or 0.0)
     channels = max(v.numel() for v in (alpha, c) if isinstance(v, Tensor))
@@ -225,7 +230,7 @@ def _bound(
 @lru_cache(maxsize=4096)
 def _bound_numbers(
     alpha: float, c: float, dtype: torch.dtype, inner: int, leak: float, floor: float, basal_leak: float
-) -> _Bound:
+) -> Bound:
     return _bind_parameters(_constant(alpha, dtype), _constant(c, dtype), inner, leak, floor, basal_leak)
 
 
@@ -235,13 +240,14 @@ def _constant(value: float, dtype: torch.dtype) -> Tensor:
         return torch.tensor([value], dtype=dtype, device="cpu")
 
 
-def _bind_parameters(alpha: Tensor, c: Tensor, inner: int, leak: float, floor: float, basal_leak: float) -> _Bound:
+def _bind_parameters(alpha: Tensor, c: Tensor, inner: int, leak: float, floor: float, basal_leak: float) -> Bound:
     values = _Parameters(alpha.data_ptr(), c.data_ptr(), alpha.numel(), inner, leak, floor, basal_leak)
-    return _Bound(ctypes.addressof(values), alpha.numel(), (values, alpha, c))
+    return Bound(ctypes.addressof(values), alpha.numel(), (values, alpha, c))
 
 
 def _inner(x: Tensor, dim: int) -> int:
     """How many neighbours in memory share a channel; a dimension of size 1 may have any stride, so count them."""
+    x = _dense(x)
     return prod(x.shape[dim % x.dim() + 1 :]) if x.is_contiguous() else x.stride(dim)
 
 
@@ -249,16 +255,3 @@ def _vector(value: Value, dtype: torch.dtype, channels: int) -> Tensor:
     """A parameter as C reads it: `channels` values in a row, in the dtype of the arithmetic."""
     vector = value.to(dtype).reshape(-1) if isinstance(value, Tensor) else _constant(value, dtype)
     return vector if vector.numel() == channels and vector.is_contiguous() else vector.expand(channels).contiguous()
-
-
-def _pointer(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
-def _threads(elements: int) -> int:
-    return torch.get_num_threads() if elements > _PARALLEL_FROM else 1
-
-
-def _check_memory(failed: int) -> None:
-    if failed:
-        raise MemoryError("no memory for the partial sums of the gradients of alpha and c")

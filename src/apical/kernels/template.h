@@ -4,19 +4,20 @@ typedef struct { REAL value, slope, p; } NAME(ada_point);
 
 /* ADA and its derivative at one x. NaN passes every comparison below unharmed and comes out as NaN. */
 INLINE NAME(ada_point) NAME(ada_at)(REAL x, REAL alpha, REAL c, REAL leak) {
+    /* These depend on c alone: the compiler takes them out of loops in which c is one value. */
+    REAL top = c > HIGHEST ? HIGHEST : c;
+    REAL lift = c < LIFTED_BELOW ? LIFT : 0;
+    REAL unlift = c < LIFTED_BELOW ? UNLIFT : 1;
+    REAL lowest = c < LIFTED_BELOW ? LOWEST : LOWEST_UNLIFTED;
+
     REAL p = x < 0 ? 0 : x;
-    REAL t = c - alpha * p;
-    int vanished = t < LOWEST;
-    t = vanished ? LOWEST : t;
-    t = t > HIGHEST ? HIGHEST : t;
-    EXP_PARTS e = SPLIT_EXP(t);
-    REAL scaled = e.mantissa * e.high;
-    REAL value = (p * e.low) * scaled;
-    REAL slope = (scaled * e.low) * (1 - alpha * p);
+    REAL t = top - alpha * p;
+    int vanished = t < lowest;
+    REAL e = LIFTED_EXP(vanished ? lowest : t, lift);
     NAME(ada_point) out;
     /* A leak of zero must give 0, not NaN, at -inf. */
-    out.value = x < 0 ? (leak > 0 ? leak * x : 0) : vanished ? 0 : value;
-    out.slope = x < 0 ? leak : vanished ? 0 : slope;
+    out.value = x < 0 ? (leak > 0 ? leak * x : 0) : vanished ? 0 : p * e * unlift;
+    out.slope = x < 0 ? leak : vanished ? 0 : e * (1 - alpha * p) * unlift;
     out.p = vanished ? 0 : p;
     return out;
 }

@@ -93,7 +93,6 @@ class ADA(Activation):
         return torch.as_tensor(self.alpha).detach().reshape(-1).clamp_min(FLOOR)
 
     def forward(self, x: Tensor) -> Tensor:
-        functional.check_input(type(self).__name__, x)
         alpha = self.alpha
         if isinstance(alpha, Tensor) and alpha.numel() > 1:
             functional.check_channels("alpha", alpha, x, self.dim)

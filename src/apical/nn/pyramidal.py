@@ -15,6 +15,7 @@ from apical.kernels import composite, eager
 from apical.nn import kinds
 from apical.nn.activations import ADA, FLOOR, LeakyADA, Shared
 from apical.nn.branches import BranchNorm, Norm, both_norms, branch_views, widened, xavier_
+from apical.nn.residual import add_to_basal_, may_add_to_basal
 
 Device = torch.device | str | None
 
@@ -97,29 +98,34 @@ class _Pyramidal(nn.Module):
         else:
             if norm is not None and type(norm) is not BranchNorm:
                 z = norm(z)
-                norm = None
-            if norm is None and residual is None:
-                fused = self._fused(z)
+            if type(norm) is not BranchNorm:
+                fused = self._fused(z, residual)
                 if fused is not None:
                     return fused
             basal, apical = composite.branches(z, self.groups, self.channel_dim)
-        if norm is not None:
+        if type(norm) is BranchNorm:
             basal, apical = norm(basal, apical)
         if residual is not None:
             basal = basal + residual
         return self.basal(basal) + self.apical(apical)  # type: ignore[no-any-return]
 
-    def _fused(self, z: Tensor) -> Tensor | None:
-        """Both activations and their sum in one kernel, for the pairs that have one."""
-        basal: Any = self.basal
-        apical: Any = self.apical
+    def _fused(self, z: Tensor, residual: Tensor | None) -> Tensor | None:
+        """Both activations and their sum in one kernel, for the pairs that have one; None for the others."""
+        modules: dict[str, Any] = self._modules  # asked directly: every microsecond counts for small layers
+        basal, apical = modules["basal"], modules["apical"]
         if type(apical) is Shared:
             apical = apical.owner
         if type(apical) not in (ADA, LeakyADA) or type(basal) not in (nn.ReLU, nn.LeakyReLU):
             return None
+        if basal._forward_hooks or basal._forward_pre_hooks or apical._forward_hooks or apical._forward_pre_hooks:
+            return None
         alpha = apical.alpha
         if isinstance(alpha, Tensor) and alpha.numel() not in (1, self.outputs):
             return None  # the activation itself says what is wrong
+        if residual is not None:
+            if self.groups > 1 or not may_add_to_basal(z, residual, self.norm, self.channel_dim):
+                return None
+            z = add_to_basal_(z, residual, self.channel_dim)
         operation = eager.Pyramidal(
             apical.leak,
             FLOOR if isinstance(alpha, Tensor) else 0.0,
