@@ -19,7 +19,7 @@ _HOME = {
     "register_unit": "apical.nn",
     "no_weight_decay": "apical.nn",
 }
-_MODULES = ("bench", "data", "errors", "functional", "kernels", "nn")
+_MODULES = ("bench", "data", "errors", "functional", "kernels", "models", "nn", "train")
 
 __all__ = ["__version__", *_HOME, *_MODULES]  # noqa: PLE0604
 

@@ -3,7 +3,9 @@ from apical import data as data
 from apical import errors as errors
 from apical import functional as functional
 from apical import kernels as kernels
+from apical import models as models
 from apical import nn as nn
+from apical import train as train
 from apical.nn import ADA as ADA
 from apical.nn import RBF as RBF
 from apical.nn import Dendrite as Dendrite

@@ -85,7 +85,8 @@ def test_any_text_is_a_unit_or_one_sentence(text: str) -> None:
     [
         (" pynada ( alpha = 0.30 , c = 1 ) ", "pynada(alpha=0.3,c=1)"),
         ("ada(alpha=1.0,c=0)", "ada"),
-        ("ada(alpha=learn,alpha_init=1,scope=network)", "ada(alpha=learn)"),
+        ("ada(alpha=learn,scope=network)", "ada(alpha=learn)"),
+        ("ada(alpha=learn,alpha_init=1)", "ada(alpha=learn,alpha_init=1)"),
         ("leaky_ada(leak=0.01)", "leaky_ada"),
         ("swish(scope=channel)", "swish(scope=channel)"),
         ("relu()", "relu"),

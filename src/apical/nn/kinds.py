@@ -49,7 +49,7 @@ class Pyramidal:
 def _ada(module: type[ADA]) -> Callable[[Settings, int, int], nn.Module]:
     def build(settings: Settings, count: int, dim: int) -> nn.Module:
         learn = settings["alpha"] == "learn"
-        alpha = settings["alpha_init"] if learn else settings["alpha"]
+        alpha = settings.get("alpha_init", _START["alpha"]) if learn else settings["alpha"]
         own = {name: settings[name] for name in ("c", "leak") if name in settings}
         return module(alpha=alpha, learnable=learn, num_parameters=count, dim=dim, **own)
 
@@ -130,8 +130,8 @@ def complete(name: str, given: Settings) -> dict[str, Any]:
         if key not in allowed and (key, value) != ("scope", "network"):
             raise InvalidArgumentError(_refusal(name, key, kind, allowed))
     done = {key: settings.get(key, _START[key]) for key in kind.settings}
-    if learn:
-        done["alpha_init"] = settings.get("alpha_init", _START["alpha"])
+    if "alpha_init" in settings:  # else the network says where alpha starts, or it starts at 1
+        done["alpha_init"] = settings["alpha_init"]
     done = {key: _value(key, value) for key, value in done.items()}
     done["scope"] = settings.get("scope", "network")
     if done["scope"] not in SCOPES:

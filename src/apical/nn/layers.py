@@ -57,6 +57,13 @@ class Layers:
         """True where the neurons have an apical branch."""
         return "apical" in self._kinds
 
+    @property
+    def basal(self) -> "Layers":
+        """The factory of the same network's neurons that have no apical branch; shared values stay shared."""
+        factory = Layers.__new__(Layers)
+        factory._kinds, factory._owners = {"basal": self._kinds["basal"]}, self._owners
+        return factory
+
     def activation(self, channels: int | None = None, *, dim: int = 1) -> nn.Module:
         """The activation alone; `channels` are along `dim` (-1 after Linear). Pyramidal units have two: `branches`."""
         if self.pyramidal:

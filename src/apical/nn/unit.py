@@ -14,8 +14,9 @@ Scope = Literal["network", "layer", "channel"]
 class Unit:
     """A neuron: its kind and the settings of its activation.
 
-    `alpha="learn"` learns alpha from `alpha_init` on, and `scope` says what shares one value: the whole network, a
-    layer, or a channel; `swish` and `pynswish` learn their beta so, from 1 on. Settings a kind does not have are None.
+    `alpha="learn"` learns alpha from `alpha_init` on (None: from where the network says, or 1), and `scope` says what
+    shares one value: the whole network, a layer, or a channel; `swish` and `pynswish` learn their beta so, from 1 on.
+    Settings a kind does not have are None.
 
     >>> Unit.parse("pynada(alpha=0.3,c=1)") == Unit("pynada", alpha=0.3, c=1)
     True

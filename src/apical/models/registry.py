@@ -1,0 +1,169 @@
+"""The networks by name. A network is a factory: a function of a Unit and of keyword-only dimensions."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import nn
+
+from apical.errors import InvalidArgumentError
+from apical.nn import Unit, initialise_
+
+Factory = Callable[..., nn.Module]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A factory, and what the paper says of its first values.
+
+    `alpha_start`: where a learned alpha starts in standard and in pyramidal neurons, if the unit does not say.
+    `redraw`: the weights are drawn by `initialise_`; else the factory draws, or loads, its own.
+    """
+
+    factory: Factory
+    alpha_start: tuple[float, float] = (1.0, 1.0)
+    redraw: bool = False
+
+    @property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        return dict(inspect.signature(self.factory).parameters)
+
+    @property
+    def takes_unit(self) -> bool:
+        return "unit" in self.parameters
+
+
+_BUILT_IN: dict[str, Network] = {}
+_REGISTERED: dict[str, Network] = {}
+
+
+def built_in(name: str, *, alpha_start: tuple[float, float]) -> Callable[[Factory], Factory]:
+    """Mark a factory as the paper's network of that name; see `Network` for `alpha_start`."""
+
+    def add(factory: Factory) -> Factory:
+        _BUILT_IN[name] = Network(factory, alpha_start, redraw=True)
+        return factory
+
+    return add
+
+
+def register(name: str, factory: Factory) -> None:
+    """Add a network of your own: `factory(unit, **dims)` makes it, asking `unit.layers()` for its neurons.
+
+    Its weights stay as the factory makes them, so that it may load trained ones; with `create(..., seed=)` torch's
+    generator is seeded while it runs. Call `apical.nn.initialise_` in it for weights that are drawn by name.
+    """
+    if not (isinstance(name, str) and re.fullmatch(r"\w[\w.-]*", name)):
+        raise InvalidArgumentError(f"{name!r} cannot name a network: use letters, digits, '-', '_' and '.'")
+    if name in names():
+        raise InvalidArgumentError(f"there is a network {name!r} already: register yours under another name")
+    if not callable(factory):
+        raise InvalidArgumentError(f"the factory of network {name!r} is {factory!r}, but must be a function of a Unit")
+    _REGISTERED[name] = Network(factory)
+
+
+def names() -> tuple[str, ...]:
+    """The names that `create` knows: the paper's networks, then the registered ones."""
+    return (*sorted(_BUILT_IN, key=_ORDER.index), *_REGISTERED)
+
+
+_ORDER = (
+    "mlp-1", "mlp-2", "mlp-approx", "lenet", "vgg-9", "resnet-18", "resnet-50", "char-cnn", "char-cnn-se"
+)  # fmt: skip
+
+
+def find(name: str) -> Network:
+    """The network of that name, or the one that `package.module:factory` points at."""
+    network = _BUILT_IN.get(name) or _REGISTERED.get(name)
+    if network is not None:
+        return network
+    if isinstance(name, str) and ":" in name:
+        return Network(_imported(name))
+    close = get_close_matches(str(name), names(), n=1)
+    hint = f"did you mean {close[0]!r}? T" if close else "t"
+    raise InvalidArgumentError(
+        f"{name!r} is no network: {hint}here are {', '.join(names())}; apical.models.register adds others, "
+        "and 'package.module:factory' names a function of your own"
+    )
+
+
+def takes_unit(name: str) -> bool:
+    """True where the network is built of a unit's neurons; else `create(name, None)` makes it, to be converted."""
+    return find(name).takes_unit
+
+
+def create(name: str, unit: "str | Unit | None", *, seed: int | None = None, **dims: Any) -> nn.Module:
+    """The network `name` with every neuron a `unit`; `dims` are the keyword-only arguments of its factory.
+
+    First weights are Xavier uniform, biases zero. With `seed` each weight is drawn by (seed, logical name), so that
+    networks that differ in their unit alone start from the same weights; without, by torch's global generator.
+    """
+    network = find(name)
+    arguments = _checked_dims(name, network, dims)
+    if network.takes_unit:
+        arguments["unit"] = _started(Unit.parse(unit), network)  # type: ignore[arg-type]
+    elif unit is not None:
+        raise InvalidArgumentError(
+            f"network {name!r} takes no unit: call apical.convert_(apical.models.create({name!r}, None), '{unit}')"
+        )
+    with _seeded(seed):
+        model = network.factory(**arguments)
+        if network.redraw:
+            initialise_(model, seed=int(torch.randint(2**62, (), device="cpu")) if seed is None else seed)
+    return model
+
+
+def _started(unit: Unit, network: Network) -> Unit:
+    """The unit with the network's own start of a learned alpha, unless it brings one."""
+    if unit.alpha == "learn" and unit.alpha_init is None:
+        return replace(unit, alpha_init=network.alpha_start[unit.pyramidal])
+    return unit
+
+
+def _checked_dims(name: str, network: Network, dims: dict[str, Any]) -> dict[str, Any]:
+    """The dims, if the factory takes them all."""
+    parameters = network.parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return dict(dims)
+    allowed = {key: p for key, p in parameters.items() if key != "unit" and p.kind is not p.VAR_POSITIONAL}
+    unknown = [key for key in dims if key not in allowed]
+    if unknown:
+        takes = ", ".join(str(p.replace(annotation=p.empty)) for p in allowed.values()) or "none"
+        raise InvalidArgumentError(
+            f"network {name!r} has no {', '.join(map(repr, unknown))}: its dimensions are {takes}"
+        )
+    return dict(dims)
+
+
+@contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    """With a seed, torch's generator starts from it inside and is left alone outside."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+def _imported(name: str) -> Factory:
+    """The function that `package.module:factory` points at."""
+    module, _, path = name.partition(":")
+    try:
+        found: Any = import_module(module)
+    except ImportError as error:
+        raise InvalidArgumentError(
+            f"network {name!r} cannot be imported ({error}): write package.module:factory, with the package installed "
+            "or in a folder on PYTHONPATH"
+        ) from error
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise InvalidArgumentError(f"network {name!r} cannot be made: module {module} has no function {path!r}")
+    return found  # type: ignore[no-any-return]
