@@ -18,7 +18,7 @@ demo: $(VENV)/installed
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not matrix"
 
-test-slow: $(VENV)/installed
+test-slow: $(VENV)/architectures
 	$(BIN)/pytest -m "slow and not matrix"
 
 test-matrix: $(VENV)/installed
@@ -37,6 +37,11 @@ $(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/apical
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt setuptools wheel
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
+	touch $@
+
+# The public networks that conversion is tested on; without their dependencies, or they would bring another torch.
+$(VENV)/architectures: $(VENV)/installed
+	$(BIN)/pip install --quiet --no-deps -c constraints.txt torchvision timm
 	touch $@
 
 clean:

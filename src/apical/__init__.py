@@ -17,6 +17,7 @@ _HOME = {
     "PyramidalConv3d": "apical.nn",
     "Unit": "apical.nn",
     "register_unit": "apical.nn",
+    "convert_": "apical.convert",
     "no_weight_decay": "apical.nn",
 }
 _MODULES = ("bench", "data", "errors", "functional", "kernels", "models", "nn", "train")

@@ -6,6 +6,7 @@ from apical import kernels as kernels
 from apical import models as models
 from apical import nn as nn
 from apical import train as train
+from apical.convert import convert_ as convert_
 from apical.nn import ADA as ADA
 from apical.nn import RBF as RBF
 from apical.nn import Dendrite as Dendrite

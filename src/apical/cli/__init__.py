@@ -10,6 +10,7 @@ from apical.errors import ApicalError, MissingExtraError
 COMMANDS = {
     "data": "prepare, check, list and look at data sets",
     "bench": "measure the activations on this machine",
+    "convert": "show what conversion would do to a network, without writing anything",
     "env": "show versions, CPU and which kernel serves, and why",
 }
 """Name and one-line summary; command NAME lives in `apical.cli.NAME` as a typer application called `app`."""

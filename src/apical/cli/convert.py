@@ -1,0 +1,80 @@
+"""`apical convert`."""
+
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from apical.errors import InvalidArgumentError
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(
+    no_args_is_help=True,
+    epilog='Example: apical convert mypackage.networks:resnet --unit "pynada(alpha=0.3,c=1)" --input 8,3,224,224',
+)
+def convert(
+    model: Annotated[str, typer.Argument(help="The network: package.module:factory, called without arguments.")],
+    unit: Annotated[str, typer.Option(help='The neuron to put in, e.g. ada or "pynada(alpha=0.3,c=1)".')] = "ada",
+    only: Annotated[
+        str | None, typer.Option(help="Convert only names that this regular expression is found in.")
+    ] = None,
+    kinds: Annotated[str | None, typer.Option(help="Kinds of activations to convert, with commas between.")] = None,
+    shape: Annotated[
+        str | None, typer.Option("--input", help="Shape of a random input, to show inactive and saturated shares.")
+    ] = None,
+    keep_function: Annotated[bool, typer.Option(help="Start apical branches at zero.")] = False,
+) -> None:
+    """Show what convert_ would do to a network: a row for each activation. Nothing is written."""
+    import torch  # noqa: PLC0415 - after the arguments are read, so that --help answers at once
+
+    from apical.convert import convert_  # noqa: PLC0415
+
+    pattern = _pattern(only)
+    report = convert_(
+        _network(model),
+        unit,
+        filter_fn=None if pattern is None else lambda name, module: pattern.search(name) is not None,
+        example_inputs=None if shape is None else torch.randn(_shape(shape)),
+        keep_function=keep_function,
+        kinds=None if kinds is None else [kind.strip() for kind in kinds.split(",")],
+    )
+    print(report)
+
+
+def _network(path: str) -> Any:
+    """What the factory `package.module:factory` returns; modules of the working directory are found too."""
+    module, colon, name = path.partition(":")
+    if not (module and colon and name):
+        raise InvalidArgumentError(
+            f"{path!r} names no network: write package.module:factory, e.g. mypackage.nets:resnet"
+        )
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        factory = getattr(import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        raise InvalidArgumentError(
+            f"there is no module {error.name!r} here or installed: write package.module:factory"
+        ) from error
+    if not callable(factory):
+        raise InvalidArgumentError(f"{module} has no function or class {name!r}: write package.module:factory")
+    return factory()
+
+
+def _pattern(only: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if only is None else re.compile(only)
+    except re.error as error:
+        raise InvalidArgumentError(f"--only is {only!r}, which is no regular expression ({error})") from error
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in text.split(","))
+    except ValueError:
+        raise InvalidArgumentError(f"--input is {text!r}, but must be a shape like 8,3,224,224") from None

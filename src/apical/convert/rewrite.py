@@ -1,0 +1,176 @@
+"""Changes to a model, one module at a time, each with its way back.
+
+A rewritten module keeps its identity, attributes, methods and children: only its class changes, to a subclass of the
+old one whose `forward` is generated from the edited graphs. The source travels with pickles and copies.
+"""
+
+import inspect
+import linecache
+from functools import cache, partial
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import nn
+from torch.fx import Graph, Node
+
+from apical.convert.trace import MODES, Traced
+from apical.errors import ConversionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PRELUDE = "from math import inf, nan\nimport torch\nfrom torch import device\nNoneType = type(None)\n"
+_IN_PRELUDE = ("inf", "nan", "torch", "device", "NoneType", "fx_pytree", "pytree")
+
+
+class Surgery:
+    """The changes made to one model, and their reversal."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = self.original = model
+        self._undo: list[Callable[[], None]] = []
+        self._slots: dict[int, list[tuple[nn.Module, str]]] = {}
+        for parent in model.modules():
+            for name, child in parent._modules.items():
+                if child is not None:
+                    self._slots.setdefault(id(child), []).append((parent, name))
+
+    def replace(self, old: nn.Module, new: nn.Module, *, only: tuple[nn.Module, str] | None = None) -> None:
+        """Put `new` wherever the model has `old`, or in one place of it."""
+        new.train(old.training)
+        if old is self.model:
+            self.model = new
+            return
+        for parent, name in self._slots.get(id(old), []):
+            if only is None or (parent is only[0] and name == only[1]):
+                parent._modules[name] = new
+                self._undo.append(partial(parent._modules.__setitem__, name, old))
+
+    def add(self, parent: nn.Module, name: str, child: nn.Module) -> str:
+        """A new child under `name`, or a name like it that is free; returns the name."""
+        while hasattr(parent, name):
+            name += "_"
+        child.train(parent.training)
+        parent.add_module(name, child)
+        self._undo.append(partial(delattr, parent, name))
+        return name
+
+    def set(self, module: nn.Module, name: str, value: Any) -> None:
+        """Another value for an attribute."""
+        before = getattr(module, name)
+        setattr(module, name, value)
+        self._undo += [partial(setattr, module, name, before), partial(delattr, module, name)]
+
+    def rewrite(self, traced: Traced) -> None:
+        """Give a module the forward of its edited graphs."""
+        module, before = traced.module, type(traced.module)
+        base: Any = before._apical_base if issubclass(before, Rewritten) else before
+        module.__class__ = _rewritten(base, source(traced))
+        self._undo.append(partial(setattr, module, "__class__", before))
+
+    def undo(self) -> nn.Module:
+        """Take everything back, last change first; returns the model as it was."""
+        while self._undo:
+            self._undo.pop()()
+        return self.original
+
+
+def why_not(traced: Traced) -> str | None:
+    """The reason why this module's forward cannot be replaced, or None."""
+    if "forward" in vars(traced.module):
+        return "its forward is set on the instance"
+    try:
+        source(traced)
+    except ConversionError as error:
+        return str(error)
+    return None
+
+
+def source(traced: Traced) -> str:
+    """The Python source of a module's forward, self-contained: imports, one function per mode, the signature."""
+    bodies, imports = [], set[str]()
+    for mode in MODES:
+        code = traced.graphs[mode].python_code("self")
+        imports |= {_import(name, value) for name, value in code.globals.items() if name not in _IN_PRELUDE}
+        bodies.append(code.src.strip().partition("def forward")[2])
+    names = ["_forward", "_forward"] if bodies[0] == bodies[1] else ["_in_training", "_in_evaluation"]
+    functions = {name: f"def {name}{body}\n" for name, body in zip(names, bodies, strict=True)}
+    return "\n".join([_PRELUDE, *sorted(imports), *functions.values(), _outer(traced, names)])
+
+
+def _outer(traced: Traced, names: list[str]) -> str:
+    """`forward` with the signature of the original; arguments that the graph holds as constants take no other value."""
+    parameters = [p.replace(annotation=p.empty) for p in traced.signature.parameters.values()]
+    signature = str(inspect.Signature(parameters)).replace("(", "(self, ", 1)
+    passed = ", ".join(["self", *(p.name for p in parameters if p.name not in traced.fixed)])
+    what = type(traced.module).__name__
+    checks = [
+        f"    if {name} {'is not' if value is None or isinstance(value, bool) else '!='} {value!r}:\n"
+        f"        raise ValueError(f'{what} was converted for {name}={value!r} and cannot take {name}={{{name}!r}}')"
+        for name, value in traced.fixed.items()
+    ]
+    call = f"({names[0]} if self.training else {names[1]})" if names[0] != names[1] else names[0]
+    return "\n".join([f"def forward{signature}:", *checks, f"    return {call}({passed})", ""])
+
+
+def _import(name: str, value: Any) -> str:
+    """The import that brings `value` under `name`."""
+    if isinstance(value, ModuleType):
+        return f"import {value.__name__} as {name}"
+    home, path = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    if not home or "." in path or getattr(import_module(home), path, None) is not value:
+        raise ConversionError(f"its forward uses {value!r}, which cannot be imported by name")
+    return f"from {home} import {path} as {name}"
+
+
+class Rewritten:
+    """What a rewritten class adds to its base: pickling and copying by base and source."""
+
+    _apical_base: ClassVar[type[nn.Module]]
+    _apical_source: ClassVar[str]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        reduced = super().__reduce_ex__(2)
+        return (_blank, (self._apical_base, self._apical_source), *reduced[2:])
+
+
+def _blank(base: Any, text: str) -> nn.Module:
+    """An instance without state, for pickle and copy to fill."""
+    made: Any = _rewritten(base, text)
+    return made.__new__(made)  # type: ignore[no-any-return]
+
+
+@cache
+def _rewritten(base: Any, text: str) -> Any:
+    """The subclass of `base` whose forward is `text`; the same for the same arguments, so that copies share it."""
+    file = f"<apical conversion of {base.__qualname__} {abs(hash(text)):x}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {"__name__": f"{base.__module__}"}
+    exec(compile(text, file, "exec"), scope)
+    members = {
+        "forward": scope["forward"],
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+        "__doc__": base.__doc__,
+        "_apical_base": base,
+        "_apical_source": text,
+    }
+    return type(base)(base.__name__, (Rewritten, base), members)
+
+
+def inline(graph: Graph, call: Node, child: Traced, mode: bool) -> dict[Node, Any]:
+    """Put the child's own nodes where `graph` calls it; returns what became of each of them."""
+    passed, became = child.arguments(call), dict[Node, Any]()
+    with graph.inserting_before(call):
+        for node in child.graphs[mode].nodes:
+            if node.op == "placeholder":
+                became[node] = passed.get(str(node.target), node.args[0] if node.args else None)
+            elif node.op == "output":
+                call.replace_all_uses_with(became[node.args[0]])
+            else:
+                became[node] = copy = graph.node_copy(node, became.__getitem__)
+                if node.op in ("call_module", "get_attr"):
+                    copy.target = f"{call.target}.{node.target}"
+    graph.erase_node(call)
+    return became

@@ -1,0 +1,165 @@
+"""Each module's own forward as a torch.fx graph, with every child a leaf, in both training modes.
+
+One module is traced at a time, so that a graph can replace one forward and leave all others alone.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+from torch.fx import Graph, Node, Tracer
+
+from apical.convert.kinds import is_ours
+
+MODES = (True, False)
+"""The values of `module.training`."""
+
+
+@dataclass(eq=False)
+class Traced:
+    """A module and the graph of its own forward in each mode, or the sentence that says why there is none.
+
+    `fixed` are the arguments that have one value in the graph (such as `mask=None`): `forward` accepts no other.
+    """
+
+    name: str
+    module: nn.Module
+    graphs: dict[bool, Graph] = field(default_factory=dict)
+    fixed: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.module.forward)
+
+    def nodes(self) -> Iterator[tuple[bool, Node]]:
+        for mode, graph in self.graphs.items():
+            for node in graph.nodes:
+                yield mode, node
+
+    def arguments(self, call: Node) -> dict[str, Any]:
+        """What `call` passes to this module, by parameter name."""
+        return dict(self.signature.bind(*call.args, **call.kwargs).arguments)
+
+
+class OwnForward(Tracer):
+    """Traces one forward: every child is a leaf, parameters and buffers are read, never computed with."""
+
+    proxy_buffer_attributes = True
+
+    def __init__(self, fixed: dict[str, Any]) -> None:
+        super().__init__()
+        self.fixed = fixed
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return True
+
+    def create_args_for_root(
+        self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
+    ) -> tuple[Callable[..., Any], list[Any]]:
+        free: dict[str, Any] = {}
+        for name, parameter in inspect.signature(self.root.forward).parameters.items():
+            if name not in self.fixed:
+                default = () if parameter.default is parameter.empty else (parameter.default,)
+                free[name] = self.create_proxy("placeholder", name, default, {})
+        forward, fixed = self.root.forward, self.fixed
+        return lambda *_: _call(forward, {**free, **fixed}), [self.root, *free.values()]
+
+
+def _call(forward: Callable[..., Any], values: dict[str, Any]) -> Any:
+    positional, by_name = [], {}
+    for name, parameter in inspect.signature(forward).parameters.items():
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            positional.append(values[name])
+        elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            by_name[name] = values[name]
+    return forward(*positional, **by_name)
+
+
+def trace(model: nn.Module) -> dict[int, Traced]:
+    """Every module of `model` whose forward is its own, by id; parents before children."""
+    found: dict[int, Traced] = {}
+    calls: dict[int, list[dict[str, Any]]] = {}
+    for name, module in model.named_modules():
+        if _has_own_forward(module):
+            traced = found[id(module)] = _trace_module(name, module, calls.get(id(module), []))
+            for _, node in traced.nodes():
+                _record(node, module, calls)
+    return found
+
+
+def _has_own_forward(module: nn.Module) -> bool:
+    """Whether `forward` is code that may hold or call activations; torch's own layers are known by their class."""
+    if is_ours(module):
+        return False
+    home = getattr(type(module).forward, "__module__", "")
+    return isinstance(module, nn.Sequential) or not home.startswith("torch.nn.modules.") or "forward" in vars(module)
+
+
+def _record(node: Node, owner: nn.Module, calls: dict[int, list[dict[str, Any]]]) -> None:
+    if node.op == "call_module":
+        child = owner.get_submodule(str(node.target))
+        try:
+            bound = inspect.signature(child.forward).bind(*node.args, **node.kwargs)
+        except TypeError:
+            return
+        calls.setdefault(id(child), []).append(dict(bound.arguments))
+
+
+def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> Traced:
+    traced = Traced(name, module)
+    try:
+        traced.fixed = _fixed_arguments(module, calls)
+        for mode in MODES:
+            with in_mode(module, mode), _attributes_kept(module):
+                traced.graphs[mode] = OwnForward(traced.fixed).trace(module)
+    except Exception as error:  # a forward is any code: whatever it raises on symbolic values is the reason
+        traced.graphs, traced.error = {}, _first_sentence(error)
+    return traced
+
+
+def _fixed_arguments(module: nn.Module, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    """The arguments that decide how forward runs rather than what it computes on, with the one value they have."""
+    fixed: dict[str, Any] = {}
+    for name, parameter in inspect.signature(module.forward).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            fixed[name] = () if parameter.kind is parameter.VAR_POSITIONAL else {}
+        elif isinstance(parameter.default, (type(None), bool, str)):
+            values = [call.get(name, parameter.default) for call in calls] or [parameter.default]
+            if not any(isinstance(value, Node) for value in values):
+                if any(value != values[0] for value in values):
+                    raise TypeError(f"it is called with different values of {name}")
+                fixed[name] = values[0]
+    return fixed
+
+
+@contextmanager
+def in_mode(model: nn.Module, mode: bool) -> Iterator[None]:
+    """Every module of `model` in that mode, for a while."""
+    before = [(module, module.training) for module in model.modules()]
+    for module, _ in before:
+        module.training = mode
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
+
+
+@contextmanager
+def _attributes_kept(module: nn.Module) -> Iterator[None]:
+    """Undo what a forward sets on its module: a symbolic value must not stay there."""
+    before = dict(vars(module))
+    try:
+        yield
+    finally:
+        vars(module).clear()
+        vars(module).update(before)
+
+
+def _first_sentence(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__

@@ -1,0 +1,137 @@
+"""What cannot be converted is one clear sentence, with the corrected call, and the model stays as it was."""
+
+import copy
+import re
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import apical
+from apical.errors import ApicalError, ConversionError
+
+
+def refused(model: nn.Module, unit: str, **options: object) -> str:
+    """The sentence, after checking that it is one, and that nothing happened to the model."""
+    before = repr(model), copy.deepcopy(model.state_dict()), type(model)
+    with pytest.raises(ConversionError) as caught:
+        apical.convert_(model, unit, **options)  # type: ignore[arg-type]
+    assert (repr(model), type(model)) == (before[0], before[2])
+    assert list(model.state_dict()) == list(before[1])
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    return sentence
+
+
+def test_nothing_to_convert() -> None:
+    sentence = refused(nn.Sequential(nn.Linear(4, 4)), "ada")
+    assert sentence == (
+        "the model has no activation to convert (2 modules looked at): give the network that has them, "
+        "e.g. convert_(model.backbone, 'ada')"
+    )
+
+
+def test_only_other_kinds() -> None:
+    sentence = refused(nn.Sequential(nn.Linear(4, 4), nn.Sigmoid(), nn.Tanh()), "ada")
+    assert sentence.endswith("but 1 sigmoid, 1 tanh: convert_(model, 'ada', kinds=['sigmoid', 'tanh'])")
+
+
+def test_the_corrected_call_for_other_kinds_works() -> None:
+    apical.convert_(nn.Sequential(nn.Linear(4, 4), nn.Sigmoid()), "ada", kinds=["sigmoid", "tanh"])
+
+
+def test_converted_already() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    apical.convert_(model, "ada")
+    assert "every activation of the model is apical's already" in refused(model, "pynada")
+
+
+def test_a_unit_that_needs_an_affine_layer_it_cannot_find() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 4))
+    sentence = refused(model, "pynada(alpha=0.3)")
+    assert sentence == (
+        "'pynada(alpha=0.3)' needs an affine layer before the activation, and none of the 1 activations has one "
+        "(1: it is fed by a normalisation of the input of the model, not by an affine layer): use a standard unit, "
+        "e.g. convert_(model, 'ada(alpha=0.3)')"
+    )
+    apical.convert_(model, "ada(alpha=0.3)")
+
+
+def test_a_filter_that_accepts_nothing() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    sentence = refused(model, "ada", filter_fn=lambda name, module: name == "layer1")
+    assert sentence == (
+        "filter_fn accepts none of the 1 activations (1): it is asked filter_fn(name, module), "
+        "e.g. convert_(model, 'ada', filter_fn=lambda name, module: name.startswith('1'))"
+    )
+    apical.convert_(model, "ada", filter_fn=lambda name, module: name.startswith("1"))
+
+
+@pytest.mark.parametrize("answer", [None, "yes", 1])
+def test_a_filter_that_answers_something_else(answer: object) -> None:
+    sentence = refused(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), "ada", filter_fn=lambda name, module: answer)
+    assert sentence.startswith(f"filter_fn returned {answer!r} for '1', but must return True or False")
+
+
+@pytest.mark.parametrize("filter_fn", ["layer1", [nn.ReLU]])
+def test_a_filter_that_is_no_function(filter_fn: object) -> None:
+    sentence = refused(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), "ada", filter_fn=filter_fn)
+    assert "must be a function of a name and a module" in sentence
+
+
+def test_a_filter_of_the_wrong_number_of_arguments() -> None:
+    sentence = refused(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), "ada", filter_fn=lambda name: True)
+    assert "must be a function of a name and a module" in sentence
+
+
+class Untraceable(nn.Module):
+    """Forward branches on values."""
+
+    def __init__(self, *, module: bool) -> None:
+        super().__init__()
+        self.affine = nn.Linear(4, 4)
+        if module:
+            self.block = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+            self.act = nn.GELU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.affine(x)
+        if x.sum() > 0:
+            x = F.relu(x)
+        return self.block(self.act(x)) if hasattr(self, "block") else x
+
+
+def test_an_untraceable_model_with_functional_activations() -> None:
+    sentence = refused(Untraceable(module=False), "ada")
+    assert re.fullmatch(
+        r"nothing was converted: the forward of Untraceable could not be traced \(.+\), so its calls of relu were not "
+        r"seen: make them modules \(self.act = torch.nn.ReLU\(\) in __init__, self.act\(x\) in forward\), "
+        r"then convert_\(model, 'ada'\)",
+        sentence,
+    )
+
+
+@pytest.mark.parametrize(("unit", "converted"), [("ada", ["block.1", "act"]), ("pynada", ["block.1"])])
+def test_an_untraceable_model_falls_back_to_its_modules_and_says_what_was_not_seen(
+    unit: str, converted: list[str]
+) -> None:
+    model = Untraceable(module=True)
+    report = apical.convert_(model, unit)
+    assert [row.name for row in report.converted] == converted
+    assert report.kept[-1].name == "(the model)"
+    assert report.kept[-1].reason.endswith("it seems to call relu")
+    if unit == "pynada":
+        assert "the forward of Untraceable could not be traced" in report.kept[0].reason
+    assert model(torch.randn(3, 4)).shape == (3, 4)
+
+
+def test_an_unknown_kind_of_activation() -> None:
+    assert "kinds names 'rleu', which conversion does not know" in refused(nn.ReLU(), "ada", kinds=["relu", "rleu"])
+
+
+def test_what_is_no_model_and_what_is_no_unit() -> None:
+    with pytest.raises(ConversionError, match="needs a torch module, got function"):
+        apical.convert_(F.relu, "ada")  # type: ignore[arg-type]
+    with pytest.raises(ApicalError, match="did you mean 'pynada'"):
+        apical.convert_(nn.ReLU(), "pynad")

@@ -1,0 +1,133 @@
+"""keep_function=True: the same outputs at first, and a branch that learns from the first step on."""
+
+import copy
+import math
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import apical
+from apical.convert.branch import ApicalBranch
+from apical.errors import ConversionError
+from apical.nn.pyramidal import _Pyramidal
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.conv2 = nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x + self.conv2(F.relu(self.bn1(self.conv1(x)))))
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), Block(),
+        nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, 32), nn.ReLU(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[Tensor, Tensor]:
+    images, labels = load_digits(return_X_y=True)
+    return torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16, torch.tensor(labels)
+
+
+def train(model: nn.Module, x: Tensor, y: Tensor, steps: int, rate: float = 1e-2) -> Tensor:
+    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
+    for step in range(steps):
+        part = slice(64 * step % 1024, 64 * step % 1024 + 64)
+        optimiser.zero_grad()
+        loss = F.cross_entropy(model(x[part]), y[part])
+        loss.backward()
+        optimiser.step()
+    return loss.detach()
+
+
+def apical_scales(model: nn.Module) -> list[Tensor]:
+    """What the apical branches start from: their norm's gamma, or their weight."""
+    found = []
+    for module in model.modules():
+        if isinstance(module, ApicalBranch):
+            found.append(module.affine.weight if module.norm is None else module.norm.weight)
+        elif isinstance(module, _Pyramidal):
+            found.append(module.apical_weight if module.norm is None else module.norm.weight[module.outputs :])
+    return found
+
+
+@pytest.mark.parametrize("unit", ["pynada(alpha=0.3,c=1)", "pynada(alpha=learn)", "pynswish"])
+@pytest.mark.parametrize("mode", [True, False])
+def test_the_output_is_the_originals_within_a_millionth(unit: str, mode: bool, digits: tuple[Tensor, Tensor]) -> None:
+    model = network()
+    train(model, *digits, steps=10)  # trained weights: no warning, as the function stays
+    original = copy.deepcopy(model)
+    report = apical.convert_(model, unit, keep_function=True)
+    assert len(report.converted) == 4
+    expected, got = (net.train(mode)(digits[0][:200]).detach().double() for net in (original, model))
+    assert float((got - expected).abs().max() / expected.abs().max()) <= 1e-6
+
+
+def test_the_gradient_reaches_every_apical_branch_at_the_first_step(digits: tuple[Tensor, Tensor]) -> None:
+    model = network()
+    apical.convert_(model, "pynada(c=1)", keep_function=True)
+    F.cross_entropy(model(digits[0][:64]), digits[1][:64]).backward()
+    for module in model.modules():
+        if isinstance(module, ApicalBranch):
+            assert module.affine.weight.grad.abs().max() > 0
+        elif isinstance(module, _Pyramidal):
+            gradient = module.weight.grad if module.norm is None else module.norm.weight.grad
+            assert gradient[module.outputs :].abs().max() > 0
+
+
+def test_the_gradient_of_a_branch_at_zero_is_e_to_the_c_times_upstream() -> None:
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU())
+    apical.convert_(model, "pynada(c=1)", keep_function=True)
+    model(torch.tensor([[2.0]])).backward()
+    assert model[0].weight.grad[1].item() == pytest.approx(2 * math.e)
+
+
+def test_a_short_training_on_real_digits_moves_the_branches(digits: tuple[Tensor, Tensor]) -> None:
+    model = network()
+    train(model, *digits, steps=30)
+    before = copy.deepcopy(model)
+    apical.convert_(model, "pynada", keep_function=True)
+    scales = apical_scales(model)
+    assert len(scales) == 4
+    assert all(scale.abs().max() == 0 for scale in scales)
+    loss = train(model, *digits, steps=48)
+    assert all(scale.abs().max() > 1e-3 for scale in apical_scales(model))
+    assert loss < F.cross_entropy(before(digits[0][960:1024]), digits[1][960:1024])
+    model.eval()
+    held_out = (model(digits[0][1024:]).argmax(1) == digits[1][1024:]).float().mean()
+    assert held_out > 0.85
+
+
+def test_it_is_refused_where_the_original_is_not_the_basal_activation() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.GELU())
+    with pytest.raises(ConversionError, match=r"3 is gelu, but the basal activation of 'pynada' is 'relu'.*filter_fn"):
+        apical.convert_(model, "pynada", keep_function=True)
+    assert type(model[0]) is nn.Linear
+    apical.convert_(model, "pynada", keep_function=True, filter_fn=lambda name, module: isinstance(module, nn.ReLU))
+    assert type(model[0]) is apical.PyramidalLinear
+
+
+def test_equal_functions_count_as_equal_whatever_they_are_called() -> None:
+    leaky = nn.Sequential(nn.Linear(4, 4), nn.LeakyReLU(0.01))
+    apical.convert_(leaky, "leaky_pynada", keep_function=True)
+    with pytest.raises(ConversionError, match="leaky_relu"):
+        apical.convert_(nn.Sequential(nn.Linear(4, 4), nn.LeakyReLU(0.2)), "leaky_pynada", keep_function=True)
+    same = nn.Sequential(nn.Linear(4, 4), nn.SiLU())
+    apical.convert_(same, "swish", keep_function=True)
+    assert isinstance(same[1], apical.Swish)
+
+
+@pytest.mark.parametrize("unit", ["pynrelu", "pynrbf"])
+def test_it_is_refused_where_a_branch_at_zero_would_not_learn_or_not_be_zero(unit: str) -> None:
+    with pytest.raises(ConversionError, match="0 at 0 with a derivative there"):
+        apical.convert_(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), unit, keep_function=True)

@@ -1,0 +1,331 @@
+"""Pyramidal units: what becomes a neuron, and that it is Eq. 12 with the original path as its basal branch."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import apical
+from apical.convert.branch import ApicalBranch
+from apical.nn.layers import Neuron
+
+UNIT = "pynada(alpha=0.5)"
+apical_ada = apical.ADA(alpha=0.5)
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def test_a_plain_chain_becomes_one_layer_of_twice_the_outputs() -> None:
+    model = nn.Sequential(nn.Conv2d(4, 6, 3, groups=2, bias=False), nn.BatchNorm2d(6), nn.ReLU(inplace=True))
+    convolution, norm = model[0], model[1]
+    before = parameters(model)
+    x = torch.randn(5, 4, 8, 8)
+    report = apical.convert_(model, UNIT)
+    neuron = model[0]
+    assert isinstance(neuron, apical.PyramidalConv2d)
+    assert type(model[1]) is type(model[2]) is nn.Identity
+    assert parameters(model) == 2 * before
+    basal = F.relu(norm(convolution(x)))
+    apical_weight = neuron.apical_weight.reshape_as(convolution.weight)
+    branch = F.batch_norm(F.conv2d(x, apical_weight, groups=2), None, None, training=True)
+    assert torch.allclose(model(x), basal + apical_ada(branch), atol=1e-5)
+    assert [(row.before, row.after) for row in report.rows] == [("Conv2d + BatchNorm2d + ReLU", "PyramidalConv2d")]
+
+
+@pytest.mark.parametrize(
+    ("layer", "norm", "shape"),
+    [
+        (nn.Linear(4, 6), nn.LayerNorm(6), (5, 4)),
+        (nn.Linear(4, 6), nn.BatchNorm1d(6), (5, 4)),
+        (nn.Conv1d(4, 6, 3), nn.GroupNorm(2, 6), (5, 4, 9)),
+        (nn.Conv2d(4, 6, 3, padding=1, padding_mode="circular"), nn.InstanceNorm2d(6), (5, 4, 6, 6)),
+        (nn.Conv3d(4, 6, 2, stride=2), nn.BatchNorm3d(6, affine=False), (5, 4, 4, 4, 4)),
+    ],
+)
+@pytest.mark.parametrize("mode", [True, False])
+def test_every_affine_layer_and_norm_can_be_a_neuron(
+    layer: nn.Module, norm: nn.Module, shape: tuple[int, ...], mode: bool
+) -> None:
+    model = nn.Sequential(layer, norm, nn.ReLU()).train(mode)
+    x = torch.randn(shape)
+    expected = model(x)
+    report = apical.convert_(model, UNIT, keep_function=True)
+    assert [row.converted for row in report.rows] == [True]
+    assert torch.allclose(model(x), expected, rtol=1e-6, atol=1e-6)
+
+
+class Residual(nn.Module):
+    """A block as ResNets have it: one activation module, called after the first layer and after the sum."""
+
+    def __init__(self, width: int = 4, project: bool = False) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.act = nn.ReLU(inplace=True)
+        self.project = nn.Sequential(nn.Conv2d(width, width, 1), nn.BatchNorm2d(width)) if project else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.act(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        if self.project is not None:
+            x = self.project(x)
+        y += x
+        return self.act(y)
+
+
+@pytest.mark.parametrize("project", [False, True])
+def test_the_activation_behind_a_residual_sum_gets_an_apical_branch(project: bool) -> None:
+    model = Residual(project=project)
+    x = torch.randn(2, 4, 6, 6)
+    keys = [key for key in model.state_dict() if not key.startswith(("conv1", "bn1"))]
+    report = apical.convert_(model, UNIT)
+    assert [row.before for row in report.rows] == ["Conv2d + BatchNorm2d + ReLU", "Conv2d + BatchNorm2d + sum + ReLU"]
+    branch = model.conv2_apical
+    assert isinstance(branch, ApicalBranch)
+    assert (branch.affine.weight.shape, type(branch.norm)) == (model.conv2.weight.shape, nn.BatchNorm2d)
+    model.eval()
+    hidden = model.conv1(x)
+    skip = x if model.project is None else model.project(x)
+    basal = F.relu(model.bn2(model.conv2(hidden)) + skip)
+    expected = basal + apical_ada(branch.norm(branch.affine(hidden)))
+    assert torch.allclose(model(x), expected, atol=1e-6)
+    assert set(keys) <= set(model.state_dict())
+
+
+class Nested(nn.Module):
+    """The affine layer of the residual sum lies two modules deeper than its activation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+        )
+        self.act = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(x + self.body(x))
+
+
+def test_a_branch_reaches_into_nested_modules() -> None:
+    model = Nested()
+    x = torch.randn(3, 4)
+    keys = [key for key in model.state_dict() if not key.startswith("body.0.0")]
+    apical.convert_(model, UNIT)
+    hidden = model.body[0](x)
+    expected = F.relu(x + model.body[1](hidden)) + model.body_1_0_apical(hidden)
+    assert torch.allclose(model(x), expected, atol=1e-6)
+    assert set(keys) <= set(model.state_dict())
+
+
+class Crossing(nn.Module):
+    """Affine layer, norm and activation each in another module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(4, 6))
+        self.second = nn.Sequential(nn.BatchNorm1d(6), nn.Sequential(nn.Identity(), nn.SiLU()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x))
+
+
+def test_a_chain_is_followed_across_modules() -> None:
+    model = Crossing()
+    report = apical.convert_(model, UNIT)
+    assert isinstance(model.first[0], apical.PyramidalLinear)
+    assert [type(part) for part in (model.second[0], model.second[1][1])] == [nn.Identity, nn.Identity]
+    assert report.rows[0].name == "second.1.1"
+
+
+class NormAct(nn.BatchNorm2d):
+    """A norm whose class applies the activation too."""
+
+    def __init__(self, channels: int, *, act: bool = True) -> None:
+        super().__init__(channels)
+        self.act = nn.ReLU() if act else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        track = self.training
+        if track:
+            self.num_batches_tracked.add_(1)
+        x = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, track, self.momentum, self.eps)
+        return self.act(x)
+
+
+def test_a_norm_that_applies_the_activation_becomes_part_of_the_neuron() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), NormAct(4))
+    x = torch.randn(2, 3, 5, 5)
+    expected = model.eval()(x)
+    apical.convert_(model, UNIT, keep_function=True)
+    assert type(model[0].norm) is nn.BatchNorm2d
+    assert type(model[1]) is nn.Identity
+    assert torch.allclose(model(x), expected, rtol=1e-6, atol=1e-6)
+
+
+class Twice(nn.Module):
+    """The value before the activation is used elsewhere, so that nothing can be fused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.affine = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.affine(x)
+        return F.relu(y), y
+
+
+def test_values_used_elsewhere_stay_as_they_are() -> None:
+    model = Twice()
+    x = torch.randn(3, 4)
+    _, before = model(x)
+    apical.convert_(model, UNIT)
+    after, same = model(x)
+    assert torch.equal(same, before)
+    assert torch.allclose(after, F.relu(before) + model.affine_apical(x))
+
+
+def test_frozen_layers_stay_frozen_and_get_a_branch_that_learns() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    model[0].requires_grad_(False)
+    apical.convert_(model, UNIT)
+    assert type(model[0]) is nn.Linear
+    assert not model[0].weight.requires_grad
+    model(torch.randn(3, 4)).sum().backward()
+    assert model.get_submodule("0_apical").affine.weight.grad is not None
+
+
+def test_a_layer_that_is_more_than_torchs_own_keeps_what_it_is() -> None:
+    class Scaled(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * super().forward(x)
+
+    model = nn.Sequential(Scaled(4, 4), nn.ReLU())
+    x = torch.randn(3, 4)
+    apical.convert_(model, UNIT)
+    branch = model.get_submodule("0_apical")
+    assert type(branch.affine) is Scaled
+    assert torch.allclose(model(x), F.relu(model[0](x)) + branch(x))
+
+
+class PreActivation(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.conv1 = nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1)
+        self.norm2, self.conv2 = nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv1(F.relu(self.norm1(x)))
+        return x + self.conv2(F.relu(self.norm2(y)))
+
+
+def test_pre_activation_is_listed_with_its_reason() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), PreActivation(), PreActivation())
+    report = apical.convert_(model, UNIT)
+    assert {row.name: row.converted for row in report.rows} == {
+        "1.relu": False, "1.relu_1": True, "2.relu": False, "2.relu_1": True
+    }  # fmt: skip
+    assert [row.reason for row in report.kept] == [
+        "values before it are used elsewhere too, and its affine layer lies outside the module that calls it",
+        "it is fed by a normalisation of a sum (add), not by an affine layer",
+    ]
+    assert isinstance(model[1].conv1, apical.PyramidalConv2d)
+
+
+class Alike(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.one(x) + self.two(x)) + F.relu(self.one(x))
+
+
+def test_two_layers_that_feed_an_activation_alike_are_listed() -> None:
+    report = apical.convert_(Alike(), UNIT)
+    assert [row.reason for row in report.kept] == ["several affine layers feed it alike (one, two)"]
+    assert [row.after for row in report.converted] == ["pyramidal neuron: apical branch added"]
+
+
+def test_what_feeds_an_activation_goes_by_data_flow_not_by_the_order_of_attributes() -> None:
+    class Reversed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act = nn.ReLU()
+            self.last = nn.Linear(6, 2)
+            self.norm = nn.BatchNorm1d(6)
+            self.first = nn.Linear(4, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.act(self.norm(self.first(x))))
+
+    model = Reversed()
+    apical.convert_(model, UNIT)
+    assert isinstance(model.first, apical.PyramidalLinear)
+    assert type(model.last) is nn.Linear
+
+
+@pytest.mark.parametrize("unit", ["pynada", "pynrelu", "pynrbf", "pynswish", "leaky_pynada", "pynada(alpha=learn)"])
+def test_every_pyramidal_unit_converts_and_learns(unit: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), Residual2())
+    apical.convert_(model, unit)
+    model(torch.randn(5, 4)).square().sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+class Residual2(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.affine = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(self.affine(x) + x)
+
+
+def test_the_basal_activation_of_a_branch_is_the_units() -> None:
+    model = Residual2()
+    x = torch.randn(3, 8)
+    apical.convert_(model, UNIT)
+    assert torch.allclose(model(x), F.relu(model.affine(x) + x) + model.affine_apical(x))
+
+
+@pytest.mark.parametrize("scope", ["network", "layer", "channel"])
+def test_a_learned_alpha_has_its_scope_over_all_forms(scope: str) -> None:
+    model = nn.Sequential(Residual(), Residual())
+    apical.convert_(model, f"pynada(alpha=learn,scope={scope})")
+    alphas = [p.numel() for name, p in model.named_parameters() if name.endswith("alpha")]
+    assert alphas == {"network": [1], "layer": [1] * 4, "channel": [4] * 4}[scope]
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_neurons_of_apical_become_what_the_unit_would_have_built(residual: bool) -> None:
+    class Net(nn.Module):
+        def __init__(self, unit: str) -> None:
+            super().__init__()
+            layers = apical.Unit.parse(unit).layers()
+            self.one = layers.conv(2, 4, 4, 3, padding=1, norm=nn.BatchNorm2d, bias=False)
+            self.two = layers.conv(2, 4, 4, 3, padding=1, norm=nn.BatchNorm2d, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.two(self.one(x), residual=x if residual else None)
+
+    model, built = Net("relu"), Net(UNIT)
+    assert type(model.one) is Neuron
+    report = apical.convert_(model, UNIT)
+    assert [row.name for row in report.rows] == ["one.activation", "two.activation"]
+    built.load_state_dict(model.state_dict())
+    x = torch.randn(2, 4, 5, 5)
+    assert torch.equal(model(x), built(x))
+
+
+def test_a_second_conversion_leaves_neurons_alone_and_converts_the_rest() -> None:
+    model = nn.Sequential(Residual(), Residual())
+    apical.convert_(model, UNIT, filter_fn=lambda name, module: name.startswith("0."))
+    first = {name for name, _ in model.named_parameters()}
+    report = apical.convert_(model, UNIT, filter_fn=lambda name, module: name.startswith("1."))
+    assert len(report.converted) == 2
+    with pytest.raises(apical.errors.ConversionError, match="basal activation of a pyramidal neuron"):
+        apical.convert_(model, UNIT)
+    assert {name for name in first if name.startswith("0.")} <= {name for name, _ in model.named_parameters()}
+    assert model(torch.randn(2, 4, 5, 5)).shape == (2, 4, 5, 5)

@@ -1,0 +1,178 @@
+"""The report: its table, the shares of inputs, the warning about trained weights, and the way back."""
+
+import copy
+import re
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import apical
+from apical.convert.check import looks_trained
+from apical.errors import ConversionError
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.conv, self.bn = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.gate, self.head = nn.Sigmoid(), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        x = F.relu(self.bn(self.conv(x)) + x)
+        x = x * self.gate(x)
+        return self.head(F.elu(x.mean((2, 3))))
+
+
+X = torch.randn(4, 3, 9, 9)
+
+
+def test_the_table_shows_every_activation_and_why_it_was_kept() -> None:
+    lines = str(apical.convert_(Net(), "pynada(alpha=0.3)")).splitlines()
+    assert lines[:2] == ["2 of 3 converted to pynada(alpha=0.3)", ""]
+    cells = [[cell.strip() for cell in re.split(r"  +", line)] for line in lines[2:3] + lines[4:]]
+    assert cells == [
+        ["name", "before", "after", "reason"],
+        ["stem.2", "Conv2d + BatchNorm2d + ReLU", "PyramidalConv2d"],
+        ["relu", "Conv2d + BatchNorm2d + sum + relu()", "pyramidal neuron: apical branch added"],
+        ["elu", "elu()", "kept", "it is fed by mean, not by an affine layer"],
+    ]
+    assert len({line.index(word) for line, word in zip(lines[4:], ["Conv2d", "Conv2d", "elu()"], strict=True)}) == 1
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada", "leaky_ada(alpha=learn)"])
+@pytest.mark.parametrize("mode", [True, False])
+def test_undo_restores_bit_equal_outputs_and_the_very_modules(unit: str, mode: bool) -> None:
+    model = Net().train(mode)
+    keys, modules, kind = list(model.state_dict()), [*model.modules()], type(model)
+    original = copy.deepcopy(model)
+    report = apical.convert_(model, unit)
+    assert report.undo() is model
+    assert [a is b for a, b in zip(model.modules(), modules, strict=True)] == [True] * len(modules)
+    assert type(model) is kind
+    assert list(model.state_dict()) == keys
+    assert torch.equal(model(X), original(X))
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_undo_after_training_asks_first_and_then_restores_everything(unit: str) -> None:
+    model = Net()
+    original = copy.deepcopy(model)
+    report = apical.convert_(model, unit)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(X).square().sum().backward()
+    optimiser.step()
+    with pytest.raises(ConversionError, match=r"have changed since its conversion.*report.undo\(discard=True\)"):
+        report.undo()
+    report.undo(discard=True)
+    assert torch.equal(model.eval()(X), original.eval()(X))
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.state_dict().values(), original.state_dict().values(), strict=True)
+    )
+
+
+def test_undo_twice_is_undo_once() -> None:
+    model = Net()
+    report = apical.convert_(model, "ada")
+    report.undo()
+    assert report.undo() is model
+    assert isinstance(model.stem[2], nn.ReLU)
+
+
+def test_a_model_converted_and_undone_can_be_converted_again() -> None:
+    model = Net()
+    apical.convert_(model, "ada").undo()
+    assert len(apical.convert_(model, "pynada").converted) == 2
+
+
+class Watched(nn.Module):
+    """One activation of each sort, whose inputs are known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.act(x) + F.relu(x - 100) + torch.sigmoid(x)
+        return self.act(-x).relu() + y
+
+
+def test_the_shares_are_those_of_the_inputs_of_each_call() -> None:
+    x = torch.tensor([-1.0, -1.0, -1.0, 2.0, 2.0, 30.0, 30.0, 30.0])
+    report = apical.convert_(Watched(), "ada(alpha=0.3)", example_inputs=x)
+    assert {row.name: row.inputs for row in report.rows} == {
+        "act": "38% inactive, 38% saturated",  # 3 of 8 below zero; 0.3 * 30 > 5
+        "relu": "100% inactive, 0% saturated",
+        "act (call 2)": "62% inactive, 0% saturated",
+        "relu_1": "0% inactive, 0% saturated",
+    }
+
+
+def test_the_shares_are_measured_before_the_conversion_and_change_nothing() -> None:
+    model = Net()
+    before = copy.deepcopy(model.state_dict())
+    seen: list[Tensor] = []
+    model.stem[2].register_forward_pre_hook(lambda module, args: seen.append(args[0].detach().clone()))
+    report = apical.convert_(model, "ada", example_inputs={"x": X})
+    assert report.rows[0].inputs.startswith(f"{float((seen[0] < 0).float().mean()):.0%} inactive")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items() if name in before)
+    assert model.training
+
+
+def test_example_inputs_that_do_not_fit_are_said_before_anything_is_changed() -> None:
+    model = Net()
+    with pytest.raises(ConversionError, match="does not run on example_inputs"):
+        apical.convert_(model, "ada", example_inputs=torch.randn(2, 5))
+    assert isinstance(model.stem[2], nn.ReLU)
+
+
+def trained(model: nn.Module) -> nn.Module:
+    model.train()(X)
+    return model
+
+
+def test_trained_weights_and_another_function_give_one_sentence_of_warning() -> None:
+    with pytest.warns(UserWarning, match="looks trained and gets 'ada' for its relu") as caught:
+        apical.convert_(trained(Net()), "ada")
+    assert len(caught) == 1
+    relus = lambda name, module: name != "elu"  # noqa: E731
+    with pytest.warns(UserWarning, match="new apical branch.*unless keep_function=True"):
+        apical.convert_(trained(Net()), "pynada", filter_fn=relus)
+    apical.convert_(trained(Net()), "pynada", filter_fn=relus, keep_function=True)  # warnings are errors here
+
+
+STARTS = [
+    nn.init.xavier_uniform_,
+    nn.init.kaiming_normal_,
+    nn.init.trunc_normal_,
+    nn.init.orthogonal_,
+    nn.init.zeros_,
+    None,
+]
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("seed", range(5))
+def test_fresh_weights_do_not_look_trained(start: object, seed: int) -> None:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32), nn.ReLU(), nn.Linear(32, 16))
+    for layer in model[::2] if callable(start) else []:
+        start(layer.weight)
+    assert not looks_trained(model)
+
+
+def test_weights_without_norms_look_trained_after_training_on_real_digits() -> None:
+    torch.manual_seed(0)
+    images, labels = load_digits(return_X_y=True)
+    x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
+    model = nn.Sequential(nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 10))
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for _ in range(100):
+        optimiser.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimiser.step()
+    assert looks_trained(model)
