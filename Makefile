@@ -13,7 +13,7 @@ help:
 	@echo "make bench        measure the figures of benchmarks/"
 
 demo: $(VENV)/installed
-	$(BIN)/apical demo
+	$(BIN)/apical demo -o out/demo
 
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not matrix"

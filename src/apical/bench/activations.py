@@ -32,15 +32,15 @@ def candidates(channels: int) -> dict[str, Callable[[Tensor], Tensor]]:
 
 def activations(
     *,
-    shapes: tuple[tuple[int, ...], ...] = SHAPES,
-    dtypes: tuple[torch.dtype, ...] = DTYPES,
+    shapes: tuple[tuple[int, ...], ...] | None = None,
+    dtypes: tuple[torch.dtype, ...] | None = None,
     rounds: int = 15,
     progress: Progress | None = None,
 ) -> list[Timing]:
     """Forward and backward of every candidate at every shape and dtype, as ratios to torch's SiLU."""
     found = []
-    for dtype in dtypes:
-        for shape in shapes:
+    for dtype in dtypes or DTYPES:
+        for shape in shapes or SHAPES:
             case = f"{'x'.join(map(str, shape))} {str(dtype).removeprefix('torch.')}"
             found += compare(case, _steps(shape, dtype), reference="SiLU", rounds=rounds, progress=progress)
     return found

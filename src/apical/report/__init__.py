@@ -1,1 +1,1 @@
-"""Results as pictures and pages: gathered by pure functions, then drawn."""
+"""Figures and pages: numbers are gathered by pure functions, then drawn by others."""

@@ -1,0 +1,39 @@
+"""`apical demo`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from apical.kernels import backend
+from apical.report import curves
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(epilog="Example: apical demo -o demo")
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures.")] = Path("apical-demo"),
+) -> None:
+    """See what apical does, in a minute, with no data needed."""
+    output.mkdir(parents=True, exist_ok=True)
+    _show_ada()
+    _show_xor()
+    picture = output / "ada.svg"
+    curves.draw_overview(picture, curves.ada_curves(), curves.xor_surface())
+    print(f"\nwrote {picture}")
+
+
+def _show_ada() -> None:
+    (curve,) = curves.ada_curves(alphas=(1.0,))[:1]
+    print("ADA(x) = max(0, x) * exp(c - alpha * x), here alpha = 1 and c = 0: it peaks at x = 1/alpha\n")
+    print(curves.plot_text(curve))
+    print(f"\ncomputed by {backend()}")
+
+
+def _show_xor() -> None:
+    outputs = curves.xor_neuron(curves.XOR_POINTS)
+    print("\nOne neuron, ADA(5 a + 5 b - 4) with alpha = c = 1, computes XOR (Lemma 1 of the paper):\n")
+    print("   a  b   output   rounded")
+    for (a, b), value in zip(curves.XOR_POINTS.int().tolist(), outputs.tolist(), strict=True):
+        print(f"   {a}  {b}    {value:.4f}   {round(value)}")

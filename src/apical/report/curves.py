@@ -1,0 +1,89 @@
+"""The shape of ADA and the surface of one neuron that solves XOR: gathered, then drawn."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from apical import functional
+
+XOR_POINTS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+XOR_LABELS = torch.tensor([0, 1, 1, 0])
+WEIGHT, BIAS, ALPHA, C = 5.0, -4.0, 1.0, 1.0
+"""The neuron of Lemma 1 of the paper: both weights 5, bias -4, alpha = c = 1."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a figure."""
+
+    label: str
+    x: list[float]
+    y: list[float]
+
+
+@dataclass(frozen=True)
+class Surface:
+    """The output of a neuron with two inputs over a grid, and at the four corners."""
+
+    axis: list[float]
+    values: list[list[float]]
+    corners: list[float]
+
+
+def ada_curves(alphas: tuple[float, ...] = (0.3, 0.5, 1.0, 2.0), c: float = 0.0, points: int = 401) -> list[Curve]:
+    """ADA for several alphas, and the dendrite's own response (Eq. 2 of the paper)."""
+    x = torch.linspace(-2, 8, points)
+    curves = [Curve(f"ADA, alpha = {alpha:g}", x.tolist(), functional.ada(x, alpha, c).tolist()) for alpha in alphas]
+    return [*curves, Curve("dendrite, Eq. 2", x.tolist(), functional.dendrite(x).tolist())]
+
+
+def xor_neuron(inputs: Tensor) -> Tensor:
+    """Lemma 1 of the paper: one neuron whose rounded output is XOR of its two inputs."""
+    return functional.ada(WEIGHT * inputs.sum(-1) + BIAS, ALPHA, C)
+
+
+def xor_surface(points: int = 121) -> Surface:
+    """The neuron of Lemma 1 over the square [-0.25, 1.25]^2."""
+    axis = torch.linspace(-0.25, 1.25, points)
+    grid = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), -1)
+    return Surface(axis.tolist(), xor_neuron(grid).tolist(), xor_neuron(XOR_POINTS).tolist())
+
+
+def draw_overview(path: Path, curves: list[Curve], surface: Surface) -> None:
+    """Draw the shapes of ADA beside the XOR surface; the ending of `path` says in which format."""
+    from matplotlib import rc_context  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    with rc_context({"font.size": 10, "svg.hashsalt": "apical"}):
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
+        for curve in curves:
+            dashed = curve.label.startswith("dendrite")
+            left.plot(
+                curve.x, curve.y, color="0.45" if dashed else None, linestyle="--" if dashed else "-", label=curve.label
+            )
+        left.set(title="ADA: max(0, x) exp(c - alpha x)", xlabel="x", ylabel="activation", ylim=(-0.08, 1.7))
+        left.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+        left.legend(frameon=False, loc="upper center", ncols=2)
+        ends = (surface.axis[0], surface.axis[-1]) * 2
+        shades = right.imshow(surface.values, origin="lower", extent=ends, interpolation="bilinear", cmap="viridis")
+        for (a, b), label, value in zip(XOR_POINTS.tolist(), XOR_LABELS.tolist(), surface.corners, strict=True):
+            right.plot(a, b, "o", markersize=11, color="tab:green" if label else "tab:red", markeredgecolor="white")
+            right.annotate(f"{value:.2f}", (a, b), (0, 11), textcoords="offset points", ha="center", color="white")
+        right.set(title="one ADA neuron computes XOR", xlabel="first input", ylabel="second input")
+        figure.colorbar(shades, ax=right, label="output")
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def plot_text(curve: Curve, *, width: int = 64, height: int = 12) -> str:
+    """A curve in characters, for terminals."""
+    low, high = min(curve.y), max(curve.y)
+    rows = [[" "] * width for _ in range(height)]
+    for column in range(width):
+        value = curve.y[round(column * (len(curve.y) - 1) / (width - 1))]
+        rows[height - 1 - round((value - low) / (high - low) * (height - 1))][column] = "•"
+    lines = [f"{high - (high - low) * i / (height - 1):6.2f} ┤" + "".join(row).rstrip() for i, row in enumerate(rows)]
+    ends = f"{curve.x[0]:<8g}" + f"{curve.x[-1]:>{width - 8}g}"
+    return "\n".join([*lines, "       └" + "─" * width, "        " + ends])

@@ -1,0 +1,43 @@
+"""The measuring itself: what is counted, not how long it takes."""
+
+import pytest
+
+from apical import bench
+from apical.errors import InvalidArgumentError
+
+
+def test_every_candidate_runs_in_every_round() -> None:
+    calls: list[str] = []
+    times = bench.interleaved({name: lambda name=name: calls.append(name) for name in "abc"}, rounds=4, seconds=0.0)
+    assert {name: len(values) for name, values in times.items()} == {"a": 4, "b": 4, "c": 4}
+    warm_up = 6  # once to warm, once to learn how often to repeat
+    assert "".join(calls[warm_up:]) == "abcbcacababc"
+
+
+def test_ratio_is_the_median_of_the_rounds() -> None:
+    times = {"ours": [1.0, 2.0, 3.0, 4.0, 100.0], "theirs": [1.0] * 5}
+    middle, low, high = bench.ratio(times, "ours", "theirs")
+    assert (middle, low, high) == (3.0, 1.0, 100.0)
+    many = {"ours": [float(i) for i in range(1, 101)], "theirs": [1.0] * 100}
+    middle, low, high = bench.ratio(many, "ours", "theirs")
+    assert (middle, low, high) == (50.5, 41.0, 60.0)
+
+
+def test_progress_is_reported() -> None:
+    seen = []
+    bench.compare(
+        "case", {"a": lambda: None}, reference="a", rounds=3, seconds=0.0, progress=lambda *what: seen.append(what)
+    )
+    assert seen == [("case", 1, 3), ("case", 2, 3), ("case", 3, 3)]
+
+
+def test_tables() -> None:
+    timing = bench.Timing("64x100", "ADA", "SiLU", 1234.5, 1.05, 1.0, 1.1, 15)
+    line = bench.as_text([timing]).splitlines()[1]
+    assert line.split() == ["64x100", "ADA", "1,234.5", "µs", "1.05", "1.00", "..", "1.10", "SiLU"]
+    assert bench.as_csv([timing]).splitlines()[1] == "64x100,ADA,SiLU,1234.5,1.05,1,1.1,15"
+
+
+def test_no_rounds_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="rounds is 0"):
+        bench.interleaved({"a": lambda: None}, rounds=0)

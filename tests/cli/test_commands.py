@@ -1,0 +1,128 @@
+"""The command line as users meet it."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from apical import cli
+
+
+def apical(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-c", "from apical.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def test_help_maps_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in cli.COMMANDS)
+    assert "example:" in text
+
+
+def test_help_needs_the_standard_library_alone() -> None:
+    code = (
+        "import sys; from apical import cli; cli.run(['--help']);"
+        "sys.exit(any(m in sys.modules for m in ('typer', 'rich', 'torch', 'numpy')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert f"apical {command}" in text
+    assert "Example" in text or "COMMAND" in text
+
+
+def test_unknown_command_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["trian"]) == 2
+    assert "'trian' is no command; there are" in capsys.readouterr().err
+
+
+def test_unknown_option_and_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["env", "--colour"]) == 2
+    assert cli.run(["bench", "nothing"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    import apical as package
+
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"apical {package.__version__}\n"
+
+
+def test_env_tells_backend_and_why() -> None:
+    result = apical("env")
+    assert result.returncode == 0
+    assert "backend" in result.stdout
+    assert "native: C library" in result.stdout
+    forced = apical("env", APICAL_BACKEND="composite")
+    assert "composite: APICAL_BACKEND asks for it" in forced.stdout
+    wrong = apical("env", APICAL_BACKEND="gpu")
+    assert "APICAL_BACKEND is 'gpu'" in wrong.stdout
+
+
+def test_env_works_bare() -> None:
+    code = (
+        "import sys, runpy\n"
+        "for name in ('typer', 'rich', 'numpy', 'torch'): sys.modules[name] = None\n"
+        "runpy.run_module('apical.env', run_name='__main__')"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "torch is not installed" in result.stdout
+
+
+def test_without_the_lab_the_install_command_is_shown() -> None:
+    code = "import sys; sys.modules['typer'] = None; from apical.cli import main; main(['demo'])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr == (
+        "apical: the commands belong to the laboratory, which is not installed: pip install 'apical[lab]' "
+        "(python -m apical.env works without it)\n"
+    )
+
+
+def test_demo_prints_and_draws(tmp_path: Path) -> None:
+    result = apical("demo", "-o", str(tmp_path / "pictures"))
+    assert result.returncode == 0, result.stderr
+    assert "computes XOR" in result.stdout
+    assert (tmp_path / "pictures" / "ada.svg").read_text().startswith("<?xml")
+
+
+def test_bench_writes_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from apical.bench import activations
+
+    monkeypatch.setattr(activations, "SHAPES", ((4, 5), (2, 3, 4, 4)))
+    file = tmp_path / "table.csv"
+    assert cli.run(["bench", "activations", "--rounds", "2", "--csv", str(file)]) == 0
+    assert "printed formula" in capsys.readouterr().out
+    with file.open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == 2 * 2 * len(activations.candidates(3))
+    assert {row["candidate"] for row in rows} == set(activations.candidates(3))
+    assert all(float(row["ratio"]) > 0 for row in rows)
+
+
+def test_bench_refuses_a_missing_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert cli.run(["bench", "activations", "--csv", str(tmp_path / "none" / "x.csv")]) == 1
+    assert "does not exist: create it first" in capsys.readouterr().err
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    result = apical("--debug", "bench", "activations", "--csv", str(tmp_path / "none" / "x.csv"))
+    assert "Traceback" in result.stderr

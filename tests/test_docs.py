@@ -1,0 +1,66 @@
+"""Every code block of README and docs runs as it stands."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+BLOCKS = [
+    pytest.param(language, code, id=f"{page.relative_to(ROOT)}:{page.read_text()[: match.start()].count(chr(10)) + 1}")
+    for page in PAGES
+    for match in BLOCK.finditer(page.read_text(encoding="utf-8"))
+    for language, code in [match.groups()]
+    if language not in ("text", "toml", "bibtex")
+]
+
+
+@pytest.mark.parametrize(("language", "code"), BLOCKS)
+def test_block_runs(language: str, code: str, tmp_path: Path) -> None:
+    {"python": run_python, "sh": run_shell}[language](code, tmp_path)
+
+
+def run_python(code: str, folder: Path) -> None:
+    finish([sys.executable, "-W", "error::UserWarning", "-c", code], folder)
+
+
+def run_shell(code: str, folder: Path) -> None:
+    for line in code.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        if words[0] == "make":  # what make would do; doing it is what runs this test
+            finish(["make", "-n", *words[1:]], ROOT)
+        elif words[:2] == ["pip", "install"]:
+            check_extras(words[-1])
+        elif words[0] in ("apical", "python"):
+            finish([str(Path(sys.executable).with_name(words[0])), *words[1:]], folder)
+        else:
+            pytest.fail(f"{line!r}: neither make, pip install, apical nor python")
+
+
+def finish(command: list[str], folder: Path) -> None:
+    environment = os.environ | {"APICAL_HOME": str(folder / "home")}
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def check_extras(requirement: str) -> None:
+    name, _, rest = requirement.partition("[")
+    assert name in ("apical", ".")
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {extra for extra in rest.rstrip("]").split(",") if extra} <= set(declared)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    links = [(page, target) for page in PAGES for target in LINK.findall(page.read_text(encoding="utf-8"))]
+    broken = [f"{page.name}: {to}" for page, to in links if "://" not in to and not (page.parent / to).exists()]
+    assert broken == []
