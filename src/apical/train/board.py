@@ -15,7 +15,7 @@ def board(folder: Path) -> Iterator[tuple[Callback, ...]]:
     extras.load("tensorboard", extra="tensorboard")
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  it needs the package above
 
-    writer: Any = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+    writer: Any = SummaryWriter(str(folder / "tensorboard"))
 
     def write(event: Event) -> None:
         if event.record is not None:

@@ -37,7 +37,7 @@ class Plain:
         """Call `work(self, *arguments)` in every process; the first one's answer."""
         return work(self, *arguments)
 
-    def setup(self, network: nn.Module, optimiser: Optimizer) -> tuple[Any, Any]:
+    def setup(self, network: Any, optimiser: Optimizer) -> tuple[Any, Any]:
         """What to call for training, and the optimiser to step."""
         return network, optimiser
 
@@ -95,7 +95,7 @@ class Parallel(Plain):
 
         return self.fabric.launch(begin, *arguments)
 
-    def setup(self, network: nn.Module, optimiser: Optimizer) -> tuple[Any, Any]:
+    def setup(self, network: Any, optimiser: Optimizer) -> tuple[Any, Any]:
         return self.fabric.setup(network, optimiser)  # type: ignore[no-any-return]
 
     def backward(self, loss: Tensor) -> None:

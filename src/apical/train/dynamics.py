@@ -53,11 +53,11 @@ class _Counts:
 def watching(network: nn.Module, *, units: bool = True) -> Iterator[Shares]:
     """Fills the yielded record when the block ends: run one forward and one backward pass in it.
 
-    Without `units`, gradients alone: hooks would make a compiled network compile again.
+    Without `units`, gradients alone: wrappers would make a compiled network compile again.
     """
     record: Shares = {}
     counts = _Counts()
-    with _hooks(network, counts) if units else nullcontext():
+    with _watchers(network, counts) if units else nullcontext():
         yield record
     record["inactive"] = counts.shares(counts.inactive)
     record["saturated"] = counts.shares(counts.saturated)
@@ -81,50 +81,56 @@ def gradient_norms(network: nn.Module) -> dict[str, float | None]:
 
 
 @contextmanager
-def _hooks(network: nn.Module, counts: _Counts) -> Iterator[None]:
-    handles: list[Any] = []
-    wrapped: list[_Pyramidal] = []
+def _watchers(network: nn.Module, counts: _Counts) -> Iterator[None]:
+    """Count the inputs of every activation while the block runs.
+
+    Methods are wrapped on the instances; hooks would keep pyramidal layers from their fused kernel, which rounds
+    differently.
+    """
+    wrapped: list[tuple[Any, str]] = []
     inner: list[nn.Module] = []  # an owner about to be called by the Shared that was just counted
     for name, module in network.named_modules():
-        if isinstance(module, Activation | Shared | _TORCH):
-            handles.append(module.register_forward_pre_hook(_counting(name, counts, inner)))
+        if isinstance(module, (Activation, Shared, *_TORCH)):
+            module.forward = _counting(name, module, counts, inner)  # type: ignore[method-assign]
+            wrapped.append((module, "forward"))
         elif isinstance(module, _Pyramidal):
-            module._fused = _spying(name, module, counts)  # type: ignore[method-assign]
-            wrapped.append(module)
+            module._fused = _spying(name, module, counts)  # type: ignore[method-assign, assignment]
+            wrapped.append((module, "_fused"))
     try:
         yield
     finally:
-        for handle in handles:
-            handle.remove()
-        for module in wrapped:
-            del module._fused
+        for module, method in wrapped:
+            delattr(module, method)
 
 
-def _counting(name: str, counts: _Counts, inner: list[nn.Module]) -> Callable[[nn.Module, Any], None]:
-    def hook(module: nn.Module, inputs: Any) -> None:
+def _counting(name: str, module: nn.Module, counts: _Counts, inner: list[nn.Module]) -> Callable[[Tensor], Tensor]:
+    original = module.forward
+
+    def forward(x: Tensor) -> Tensor:
         if inner and inner[-1] is module:
             inner.pop()
-            return
-        if isinstance(module, Shared):
-            inner.append(module.owner)
-        counts.add(name, module, inputs[0].detach())
+        else:
+            counts.add(name, module, x.detach())
+            if isinstance(module, Shared):
+                inner.append(module.owner)
+        return original(x)  # type: ignore[no-any-return]
 
-    return hook
+    return forward
 
 
-def _spying(name: str, layer: _Pyramidal, counts: _Counts) -> Callable[[Tensor], Tensor | None]:
-    """The layer's fused sum, its input counted on the way: the activations inside it are never called."""
-    fused = layer._fused
+def _spying(name: str, layer: _Pyramidal, counts: _Counts) -> Callable[[Tensor, Tensor | None], Tensor | None]:
+    """The layer's fused sum, its input counted: the activations inside it are never called."""
+    original = layer._fused
 
-    def spy(z: Tensor) -> Tensor | None:
-        out = fused(z)
-        if out is not None:
+    def fused(z: Tensor, residual: Tensor | None) -> Tensor | None:
+        out = original(z, residual)
+        if out is not None:  # a residual was added to z in place
             basal, apical = composite.branches(z.detach(), layer.groups, layer.channel_dim)
             counts.add(f"{name}.basal" if name else "basal", layer.basal, basal)
             counts.add(f"{name}.apical" if name else "apical", layer.apical, apical)
         return out
 
-    return spy
+    return fused
 
 
 def learned_values(network: nn.Module) -> dict[str, float]:

@@ -1,7 +1,6 @@
 """Files that appear whole or not at all."""
 
 import os
-from collections.abc import Buffer
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -11,7 +10,7 @@ from apical.errors import CheckpointError
 CHUNK: Final = 1 << 20
 
 
-def write_whole(path: Path, data: Buffer, *, exclusive: bool = False) -> None:
+def write_whole(path: Path, data: bytes | memoryview, *, exclusive: bool = False) -> None:
     """Write to a temporary name, fsync, rename over `path`, fsync the folder: a crash leaves the old or the new file.
 
     With `exclusive`, a file that is there already stays and FileExistsError is raised.

@@ -1,6 +1,7 @@
 """Metrics, plain torch: of log-probabilities (n, classes) and classes (n,), or of predictions and targets."""
 
 from collections.abc import Callable
+from math import isnan
 
 import torch
 from torch import Tensor
@@ -62,7 +63,7 @@ def scores(outputs: Tensor, labels: Tensor, *, classification: bool) -> dict[str
 def better(metric: str, new: float, old: float | None) -> bool:
     """True where `new` beats `old`; equal values do not, so that the earliest of equals stays the best."""
     if old is None:
-        return new == new  # NaN beats nothing
+        return not isnan(new)
     return new < old if metric in SMALLER_IS_BETTER else new > old
 
 

@@ -63,7 +63,7 @@ def network_of(result: TrialResult) -> nn.Module:
 
 
 def predict(trial: TrialResult | str | Path, inputs: Sequence[str | Path]) -> list[Prediction]:
-    """Predictions for files: images, .wav clips or .txt texts as the network was trained on, or .npz with an array x."""
+    """Predictions for files: images, .wav clips or .txt texts, as the data was, or .npz files with an array x."""
     result = trial if isinstance(trial, TrialResult) else TrialResult.load(trial)
     network = network_of(result)
     how = _KINDS[result.input["kind"]](**result.input["settings"])

@@ -76,11 +76,11 @@ class Record:
         return cls.from_dict(values)
 
 
-_ALLOWED: dict[Any, tuple[type | tuple[type, ...], str]] = {
-    str: (str, "a text"),
-    int: (int, "a whole number"),
+_ALLOWED: dict[Any, tuple[tuple[type, ...], str]] = {
+    str: ((str,), "a text"),
+    int: ((int,), "a whole number"),
     float: ((int, float), "a finite number"),
-    bool: (bool, "true or false"),
+    bool: ((bool,), "true or false"),
 }
 
 
@@ -90,11 +90,10 @@ def _as(hint: Any, name: str, value: Any) -> Any:
     if optional:
         return None if value is None else _as(optional[0], name, value)
     if hint in _ALLOWED:
-        wanted, words = _ALLOWED[hint]
-        strange = isinstance(value, bool) and hint is not bool
-        if strange or not isinstance(value, wanted) or (hint is float and not isfinite(value)):
+        types, words = _ALLOWED[hint]
+        if type(value) not in types or (isinstance(value, float) and not isfinite(value)):
             raise InvalidArgumentError(f"{name} is {value!r}, but must be {words}")
-        return float(value) if hint is float else value
+        return hint(value)
     if getattr(hint, "__origin__", None) is tuple:
         if not isinstance(value, list | tuple):
             raise InvalidArgumentError(f"{name} is {value!r}, but must be a list")

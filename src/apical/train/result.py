@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 State = Literal["done", "diverged", "stopped"]
 
-SPEC, RESULT, LAST, BEST, FINITE = "spec.json", "result.json", "last.safetensors", "best.safetensors", "finite.safetensors"
+SPEC, RESULT = "spec.json", "result.json"
+LAST, BEST, FINITE = "last.safetensors", "best.safetensors", "finite.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class TrialResult:
     state: State
     reason: str = ""
     best_epoch: int = 0
-    validation: Mapping[str, float]
+    validation: Mapping[str, float | None]
     history: list[dict[str, Any]]
     timings: list[dict[str, float]]
     parameters: int
@@ -45,7 +46,8 @@ class TrialResult:
     @property
     def metric(self) -> float:
         """The validation metric that the spec names, of the model that is kept."""
-        return self.validation.get(self.spec.metric, float("nan"))
+        value = self.validation.get(self.spec.metric)
+        return float("nan") if value is None else value
 
     @property
     def weights(self) -> Path:

@@ -169,7 +169,7 @@ class Session:
         if facts.get("spec") != self.spec.digest:
             raise CheckpointError(f"{path} belongs to another trial: choose another folder, or delete this one")
         if facts.get("data") != self.identity:
-            raise CheckpointError(f"{path} was trained on other data than {self.spec.data} is now: choose another folder")
+            raise CheckpointError(f"{path} saw other data than {self.spec.data} holds now: choose another folder")
         missing = self._facts().keys() - facts.keys()
         if missing:
             raise checkpoint.damaged(path, f"it lacks {', '.join(sorted(missing))}")

@@ -131,11 +131,11 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
 def _check_range(
     record: Record, *, at_least: dict[str, float] | None = None, above: dict[str, float] | None = None
 ) -> None:
-    for words, bounds, fine in (
-        ("at least", at_least or {}, lambda v, b: v >= b),
-        ("above", above or {}, lambda v, b: v > b),
-    ):
-        for name, bound in bounds.items():
-            value = getattr(record, name)
-            if value is not None and not fine(value, bound):
-                raise InvalidArgumentError(f"{name} is {value}, but must be {words} {bound}")
+    for name, bound in (at_least or {}).items():
+        value = getattr(record, name)
+        if value is not None and value < bound:
+            raise InvalidArgumentError(f"{name} is {value}, but must be at least {bound}")
+    for name, bound in (above or {}).items():
+        value = getattr(record, name)
+        if value is not None and value <= bound:
+            raise InvalidArgumentError(f"{name} is {value}, but must be above {bound}")

@@ -93,7 +93,7 @@ def _claimed(folder: Path, spec: TrialSpec) -> AbstractContextManager[Any]:
     try:
         lock.acquire()
     except filelock.Timeout as error:
-        raise TrainingError(f"another process is training in {folder}: wait for it, or choose another folder") from error
+        raise TrainingError(f"another process trains in {folder}: wait for it, or choose another folder") from error
     if not (folder / SPEC).exists():
         write_whole(folder / SPEC, spec.to_json().encode())
     elif stored_spec(folder) != spec:
@@ -131,7 +131,8 @@ def _reporter(s: Session, callbacks: tuple[Callback, ...]) -> Reporter:
 def _finish(s: Session, state: State, data: DataSet, stop: Stop) -> TrialResult:
     """The result of a run that ended; written unless it was stopped, so that it can go on."""
     best = s.best["epoch"]
-    reason, validation = stop.reason or "", {}
+    reason = stop.reason or ""
+    validation: dict[str, float | None] = {}
     if state == "diverged":
         reason = f"loss or weights were not finite in epoch {s.epoch + 1}, after {s.batch} batches of it"
         best, validation = _last_finite(s)
