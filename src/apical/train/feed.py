@@ -26,23 +26,34 @@ class Feed:
     """
 
     def __init__(
-        self, split: Split, size: int, *, device: torch.device, channels_last: bool = False, **how: Any
+        self,
+        split: Split,
+        size: int,
+        *,
+        device: torch.device,
+        channels_last: bool = False,
+        passes: int = 1,
+        **how: Any,
     ) -> None:
-        self.split, self.size, self.device = split, size, device
+        self.split, self.size, self.device, self.passes = split, size, device, passes
         self.batches = Batches(split, size, **how)
         self.format = torch.channels_last if channels_last and len(split.shape) == 3 else torch.preserve_format
         self.in_memory = not self.batches.augment and 4 * len(split) * prod(split.shape) <= IN_MEMORY
 
     def __len__(self) -> int:
-        return len(self.batches)
+        return self.passes * len(self.batches)
 
     def samples(self, batch: int) -> int:
         """Samples of batch number `batch`, of all ranks together."""
-        return min(self.size, len(self.split) - batch * self.size)
+        return min(self.size, len(self.split) - batch % len(self.batches) * self.size)
 
     def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs and labels of the batches from number `start` on."""
-        return self._gathered(epoch, start) if self.in_memory else self._made(epoch, start)
+        """Inputs and labels of the batches from number `start` on; each pass has an order of its own."""
+        first, start = divmod(start, len(self.batches))
+        for number in range(first, self.passes):
+            make = self._gathered if self.in_memory else self._made
+            yield from make(epoch * self.passes + number, start)
+            start = 0
 
     @cached_property
     def _whole(self) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,8 @@ _SMALL: dict[str, Any] = {"epochs": 30, "batch": 64, "learning_rate": 1e-3, "mil
 _PADDED = {"pad": 2}  # 28 x 28 pixels become 32 x 32
 _TEXT: dict[str, Any] = {"epochs": 50, "batch": 128, "learning_rate": 5e-4, "loss": "binary"}
 _CURVE: dict[str, Any] = {
-    "epochs": 5000,  # one step each: the batch is the whole curve
+    "epochs": 50,
+    "passes": 100,  # 5,000 steps: the batch is the whole curve
     "batch": 1000,
     "learning_rate": 1e-2,
     "loss": "mse",

@@ -33,7 +33,7 @@ class Session:
         last = wants_channels_last(spec, execution, engine.device)
         where: dict[str, Any] = {"device": engine.device, "channels_last": last}
         self.train = Feed(
-            data.train, spec.batch, seed=spec.seed, shuffle=True, augment=spec.augment,
+            data.train, spec.batch, passes=spec.passes, seed=spec.seed, shuffle=True, augment=spec.augment,
             rank=engine.rank, world=engine.world, **where,
         )  # fmt: skip
         self.validation = Feed(data.validation, evaluation_batch(data.validation, spec.batch), **where)

@@ -28,7 +28,8 @@ class TrialSpec(Record):
     `apical.data.corrupt` read them; `dims` are further arguments of the network. With `convert`, the network is built
     with ReLU and rewritten by `convert_`. `partial` is the mark of a subset, as the data set bears it, and must match
     it. The learning rate is multiplied by `decay` at each epoch in `milestones`. `l2` is the weight of the penalty
-    sum(w^2)/2 over weights (not biases, norms and activations). `batch` counts the samples of all devices together.
+    sum(w^2)/2 over weights (not biases, norms and activations). `batch` counts the samples of all devices
+    together; an epoch is `passes` passes over the training samples.
     """
 
     data: str
@@ -51,6 +52,7 @@ class TrialSpec(Record):
     l2: float = 0.0
     clip: float | None = None
     epochs: int = 30
+    passes: int = 1
     batch: int = 64
     seed: int = 0
     precision: str = "32"
@@ -64,7 +66,7 @@ class TrialSpec(Record):
         _one_of("metric", self.metric, metrics.NAMES)
         _one_of("optimiser", self.optimiser, OPTIMISERS)
         _one_of("precision", self.precision, PRECISIONS)
-        _check_range(self, at_least={"epochs": 1, "batch": 1, "seed": 0, "pad": 0, "l2": 0.0})
+        _check_range(self, at_least={"epochs": 1, "passes": 1, "batch": 1, "seed": 0, "pad": 0, "l2": 0.0})
         _check_range(self, above={"learning_rate": 0.0, "decay": 0.0, "clip": 0.0})
 
     def __hash__(self) -> int:

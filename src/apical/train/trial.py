@@ -125,7 +125,7 @@ def _board(how: Execution, folder: Path, first: bool) -> AbstractContextManager[
 
 
 def _reporter(s: Session, callbacks: tuple[Callback, ...]) -> Reporter:
-    return Reporter(callbacks, epochs=s.spec.epochs, batches=len(s.train), samples=len(s.train.split))
+    return Reporter(callbacks, epochs=s.spec.epochs, batches=len(s.train), samples=s.spec.passes * len(s.train.split))
 
 
 def _finish(s: Session, state: State, data: DataSet, stop: Stop) -> TrialResult:
