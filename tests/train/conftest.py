@@ -15,7 +15,13 @@ ONE_THREAD = Execution(threads=1)
 def spec():
     """A trial of a second or less: real digits, a small network."""
     return TrialSpec(
-        data="digits", model="mlp-1", unit="ada(alpha=0.3)", dims={"hidden": 16}, epochs=3, batch=128, learning_rate=0.01
+        data="digits",
+        model="mlp-1",
+        unit="ada(alpha=0.3)",
+        dims={"hidden": 16},
+        epochs=3,
+        batch=128,
+        learning_rate=0.01,
     )
 
 

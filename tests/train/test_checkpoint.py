@@ -1,6 +1,7 @@
 import json
 import pickle
 import struct
+from contextlib import suppress
 
 import pytest
 import torch
@@ -8,12 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apical.errors import CheckpointError
-from apical.train import checkpoint
 from apical.train.checkpoint import FORMAT, copy_into, load, read_facts, save
 
 
 def stored(path, tensors=None, **facts):
-    save(path, tensors or {"model:a": torch.arange(6.0).view(2, 3), "random:cpu": torch.zeros(3, dtype=torch.uint8)}, facts)
+    save(
+        path,
+        tensors or {"model:a": torch.arange(6.0).view(2, 3), "random:cpu": torch.zeros(3, dtype=torch.uint8)},
+        facts,
+    )
     return path
 
 
@@ -36,7 +40,9 @@ def test_tensors_of_every_kind_and_facts_come_back_bit_equal(tmp_path):
     facts = {"loss": 0.1 + 0.2, "history": [{"x": 1e-300, "none": None}], "text": "ș \u2028"}
     found = load(stored(tmp_path / "c", tensors, **facts))
     assert found.facts == facts
-    assert all(torch.equal(found.tensors[name], t) and found.tensors[name].dtype == t.dtype for name, t in tensors.items())
+    assert all(
+        torch.equal(found.tensors[name], t) and found.tensors[name].dtype == t.dtype for name, t in tensors.items()
+    )
     assert set(found.part("m")) == {name[2:] for name in tensors}
 
 
@@ -65,7 +71,9 @@ HOSTILE = {
     "a shape larger than its bytes": lambda p: raw(
         p, META | {"a": {"dtype": "F32", "shape": [2**62, 2**62], "data_offsets": [0, 8]}}, b"\0" * 8
     ),
-    "an unknown type": lambda p: raw(p, META | {"a": {"dtype": "OBJ", "shape": [2], "data_offsets": [0, 8]}}, b"\0" * 8),
+    "an unknown type": lambda p: raw(
+        p, META | {"a": {"dtype": "OBJ", "shape": [2], "data_offsets": [0, 8]}}, b"\0" * 8
+    ),
     "bytes left over": lambda p: raw(p, META, b"\0" * 8),
 }
 
@@ -74,7 +82,7 @@ HOSTILE = {
 def test_hostile_files_are_refused(tmp_path, kind):
     path = tmp_path / "last.safetensors"
     HOSTILE[kind](path)
-    with pytest.raises(CheckpointError, match="last.safetensors"):
+    with pytest.raises(CheckpointError, match=r"last\.safetensors"):
         load(path)
 
 
@@ -94,10 +102,8 @@ def test_damaged_bytes_never_give_more_than_a_checkpoint_error(tmp_path_factory,
     for place in data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=6)):
         whole[place] = data.draw(st.integers(0, 255))
     (folder / "c").write_bytes(whole)
-    try:
+    with suppress(CheckpointError):
         load(folder / "c")
-    except CheckpointError:
-        pass
 
 
 def test_a_folder_or_a_missing_file_is_one_sentence(tmp_path):
@@ -115,7 +121,12 @@ def test_facts_that_json_cannot_say_are_not_written(tmp_path):
 
 def test_tensors_must_fit_exactly():
     a = {"w": torch.zeros(2, 3)}
-    for wrong in ({}, {"w": torch.zeros(3, 2)}, {"w": torch.zeros(2, 3).double()}, {"w": torch.zeros(2, 3), "v": a["w"]}):
+    for wrong in (
+        {},
+        {"w": torch.zeros(3, 2)},
+        {"w": torch.zeros(2, 3).double()},
+        {"w": torch.zeros(2, 3), "v": a["w"]},
+    ):
         with pytest.raises(CheckpointError, match="does not fit"):
             copy_into(a, wrong, what="it")
     copy_into(a, {"w": torch.ones(2, 3)}, what="it")
@@ -132,7 +143,9 @@ def test_nothing_in_the_package_unpickles():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [a.name for a in node.names] + [getattr(node, "module", "") or ""]
-                assert not {n.split(".")[0] for n in names} & {"pickle", "dill", "joblib", "shelve", "cloudpickle"}, path
+                assert not {n.split(".")[0] for n in names} & {"pickle", "dill", "joblib", "shelve", "cloudpickle"}, (
+                    path
+                )
             if isinstance(node, ast.Call):
                 assert ast.unparse(node.func) != "torch.load", path
                 assert not any(k.arg == "allow_pickle" and ast.unparse(k.value) != "False" for k in node.keywords), path

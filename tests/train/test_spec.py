@@ -9,7 +9,9 @@ from apical.errors import InvalidArgumentError
 from apical.train import Execution, TrialSpec
 from apical.train.protocols import PROTOCOLS
 
-values = st.one_of(st.booleans(), st.integers(-(2**50), 2**50), st.floats(allow_nan=False, allow_infinity=False), st.text())
+values = st.one_of(
+    st.booleans(), st.integers(-(2**50), 2**50), st.floats(allow_nan=False, allow_infinity=False), st.text()
+)
 specs = st.builds(
     TrialSpec,
     data=st.text(),

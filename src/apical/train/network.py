@@ -34,7 +34,8 @@ def dims_for(spec: TrialSpec, data: DataSet) -> dict[str, Any]:
     """The spec's dimensions, and what the data says about others that the network's factory has."""
     known: dict[str, Any] = {"inputs": prod(data.shape), "outputs": _outputs(data)}
     if len(data.shape) == 3:
-        known |= {"in_channels": data.shape[0], "image_size": max(data.shape[1:])}
+        size = max(data.shape[1:])
+        known |= {"in_channels": data.shape[0], "image_size": size, "stem": 64 if size <= 64 else 224}
     if data.vocabulary is not None:
         known |= {"length": data.shape[0], "vocabulary": data.vocabulary}
     return {key: value for key, value in known.items() if key in find(spec.model).parameters} | spec.dims

@@ -66,13 +66,15 @@ def predict(trial: TrialResult | str | Path, inputs: Sequence[str | Path]) -> li
     """Predictions for files: images, .wav clips or .txt texts, as the data was, or .npz files with an array x."""
     result = trial if isinstance(trial, TrialResult) else TrialResult.load(trial)
     network = network_of(result)
-    how = _KINDS[result.input["kind"]](**result.input["settings"])
+    settings = result.input["settings"]
+    clean = {"sigma": 0.0} if "sigma" in settings else {}  # noise was for the trial's own samples
+    how = _KINDS[result.input["kind"]](**settings | clean)
     found: list[Prediction] = []
     for path in map(Path, inputs):
         raw = read_samples(path, result.input)
         names = [str(path)] if len(raw) == 1 else [f"{path}[{i}]" for i in range(len(raw))]
         for i in range(0, len(raw), AT_ONCE):
-            part = np.ascontiguousarray(raw[i : i + AT_ONCE])
+            part = np.array(raw[i : i + AT_ONCE])
             found += _predicted(network, how(part, np.zeros(len(part), np.uint64), None), names[i:], result)
     return found
 

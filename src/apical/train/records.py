@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from difflib import get_close_matches
+from functools import cache
 from math import isfinite
 from typing import Any, Self, get_type_hints
 
@@ -15,7 +16,7 @@ class Record:
     """What TrialSpec and Execution share; subclasses are frozen dataclasses of plain values."""
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        hints = _hints(type(self))  # type: ignore[arg-type]  # mypy takes a class for its instances
         for field in fields(self):  # type: ignore[arg-type]
             value = _as(hints[field.name], field.name, getattr(self, field.name))
             object.__setattr__(self, field.name, value)
@@ -74,6 +75,11 @@ class Record:
         if not isinstance(values, dict):
             raise InvalidArgumentError(f"a {cls.__name__} is a table of fields, not {values!r:.50}")
         return cls.from_dict(values)
+
+
+@cache
+def _hints(record: type) -> dict[str, Any]:
+    return get_type_hints(record)
 
 
 _ALLOWED: dict[Any, tuple[tuple[type, ...], str]] = {

@@ -96,7 +96,7 @@ class Session:
         self.timings.append({"train": self.seconds, "validate": validate_seconds})
         value = scores[self.spec.metric]
         if metrics.better(self.spec.metric, value, self.best["value"]):
-            self.best = {"epoch": self.epoch + 1, "value": value}
+            self.best = {"epoch": self.epoch + 1, "value": number(value)}
             self.best_weights = {name: t.detach().cpu().clone() for name, t in self.state().items()}
         self.epoch += 1
         self.batch = self.samples = 0

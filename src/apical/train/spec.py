@@ -75,7 +75,7 @@ class TrialSpec(Record):
     @classmethod
     def paper(cls, data: str, model: str, **changes: Any) -> Self:
         """The paper's protocol for this network on this data, with `changes`; the defaults where it has none."""
-        return cls(data=data, model=model, **(protocols.settings(data, model) | changes))
+        return cls.from_dict({"data": data, "model": model} | protocols.settings(data, model) | changes)
 
     @cached_property
     def digest(self) -> str:

@@ -1,7 +1,7 @@
 """`run`: one trial, trained to its end, continued where it was interrupted."""
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from apical.train.files import sweep, write_whole
 from apical.train.loop import fit, validate
 from apical.train.network import build
 from apical.train.reporting import Callback, Reporter
-from apical.train.result import BEST, FINITE, LAST, RESULT, SPEC, State, TrialResult, stored_spec
+from apical.train.result import LAST, RESULT, SPEC, State, TrialResult, stored_spec
 from apical.train.session import Session, number
 from apical.train.signals import Stop, listening
 from apical.train.spec import Execution, TrialSpec
@@ -82,38 +82,34 @@ def open_data(spec: TrialSpec, how: Execution) -> DataSet:
     return corrupt(data.padded(spec.pad) if spec.pad else data, *spec.corruptions)
 
 
-def _claimed(folder: Path, spec: TrialSpec) -> AbstractContextManager[Any]:
+@contextmanager
+def _claimed(folder: Path, spec: TrialSpec) -> Iterator[None]:
     """The folder made and locked, with the spec in it; a folder of another trial is refused."""
+    filelock = extras.load("filelock", extra="lab")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TrainingError(f"cannot make the folder {folder}: {error.strerror or error}") from error
-    filelock = extras.load("filelock", extra="lab")
-    lock = filelock.FileLock(folder / ".lock", timeout=0)
-    try:
-        lock.acquire()
+        held = filelock.FileLock(folder / ".lock").acquire(timeout=0)
     except filelock.Timeout as error:
         raise TrainingError(f"another process trains in {folder}: wait for it, or choose another folder") from error
-    if not (folder / SPEC).exists():
-        write_whole(folder / SPEC, spec.to_json().encode())
-    elif stored_spec(folder) != spec:
-        lock.release()
-        raise TrainingError(f"{folder} holds another trial: choose another folder, or delete it")
-    return lock  # type: ignore[no-any-return]
+    except OSError as error:
+        raise TrainingError(f"cannot use the folder {folder}: {error.strerror or error}") from error
+    with held:
+        if not (folder / SPEC).exists():
+            write_whole(folder / SPEC, spec.to_json().encode())
+        elif stored_spec(folder) != spec:
+            raise TrainingError(f"{folder} holds another trial: choose another folder, or delete it")
+        yield
 
 
-class _threads:  # noqa: N801  reads as a verb
-    """torch's thread count for a block."""
-
-    def __init__(self, count: int | None) -> None:
-        self.count, self.before = count, torch.get_num_threads()
-
-    def __enter__(self) -> None:
-        if self.count is not None:
-            torch.set_num_threads(self.count)
-
-    def __exit__(self, *_: object) -> None:
-        torch.set_num_threads(self.before)
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """torch's thread count for a block; None leaves it alone."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(count or before)
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _board(how: Execution, folder: Path, first: bool) -> AbstractContextManager[Iterable[Callback]]:
@@ -175,8 +171,5 @@ def _input_facts(s: Session, data: DataSet) -> dict[str, Any]:
         "settings": asdict(how),  # type: ignore[call-overload]
         "shape": list(data.train.source.shape),
         "classes": None if data.class_names is None else list(data.class_names),
-        "dims": s.dims,
+        "dims": {name: list(v) if isinstance(v, tuple) else v for name, v in s.dims.items()},
     }
-
-
-__all__ = ["BEST", "FINITE", "open_data", "run"]
