@@ -3,12 +3,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := lab,onnx,keras,tensorboard,test
 
-.PHONY: help demo test test-slow test-matrix lint bench clean
+KERAS_BACKENDS := jax tensorflow
+KERAS_TESTS := $(KERAS_BACKENDS:%=test-keras-%)
+KERAS_ENVIRONMENTS := $(KERAS_BACKENDS:%=.venv-%/installed)
+PACKAGE_jax := jax
+PACKAGE_tensorflow := tensorflow-cpu
+
+.PHONY: help demo test test-slow test-matrix lint bench clean $(KERAS_TESTS)
 
 help:
 	@echo "make demo         see what apical does"
 	@echo "make test         lint, types, architecture and tests (12 minutes at most)"
 	@echo "make test-slow    what takes minutes or needs more packages"
+	@echo "make test-keras-jax, make test-keras-tensorflow  apical.keras on these backends"
 	@echo "make test-matrix  every combination"
 	@echo "make bench        measure the figures of benchmarks/"
 
@@ -18,8 +25,12 @@ demo: $(VENV)/installed
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not matrix"
 
-test-slow: $(VENV)/architectures
-	$(BIN)/pytest -m "slow and not matrix"
+test-slow: $(VENV)/architectures $(KERAS_TESTS)
+	$(BIN)/pytest -n 2 -m "slow and not matrix"
+
+# apical.keras on the backends that have an environment of their own, without torch; on torch, it is part of `make test`.
+$(KERAS_TESTS): test-keras-%: .venv-%/installed
+	KERAS_BACKEND=$* KERAS_HOME=.venv-$*/keras PYTHONPATH=src .venv-$*/bin/pytest -n 2 --confcutdir=tests/keras tests/keras
 
 test-matrix: $(VENV)/installed
 	$(BIN)/pytest -n 2 -m matrix
@@ -32,6 +43,9 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/activations.py
+	$(BIN)/python benchmarks/pyramidal.py
+	$(BIN)/python benchmarks/models.py
+	$(BIN)/python benchmarks/data.py
 
 $(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/apical/kernels/*.[ch])
 	$(PYTHON) -m venv $(VENV)
@@ -44,5 +58,10 @@ $(VENV)/architectures: $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps -c constraints.txt torchvision timm
 	touch $@
 
+$(KERAS_ENVIRONMENTS): .venv-%/installed: constraints-%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/pip install --quiet -c $< keras $(PACKAGE_$*) pytest pytest-timeout pytest-xdist
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist out site src/*.egg-info src/apical/kernels/*.so
+	rm -rf $(VENV) $(KERAS_BACKENDS:%=.venv-%) build dist out site src/*.egg-info src/apical/kernels/*.so

@@ -54,3 +54,13 @@ def test_type_checkers_see_the_same_names() -> None:
     stub = ast.parse((SOURCE / "__init__.pyi").read_text(encoding="utf-8"))
     seen = {alias.asname for node in ast.walk(stub) if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert seen | {"__version__"} == set(apical.__all__)
+
+
+def test_the_keras_half_imports_torch_inside_functions_alone() -> None:
+    for path in (SOURCE / "keras").rglob("*.py"):
+        top = ast.parse(path.read_text(encoding="utf-8")).body
+        for node in top:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            assert not {"torch", "nn", "functional", "kernels"} & {*names} or module.startswith("apical.keras"), path
+            assert module.split(".")[0] != "torch", path

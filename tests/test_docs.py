@@ -12,20 +12,23 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+NOT_CODE = ("text", "toml", "bibtex")
 BLOCKS = [
     pytest.param(language, code, id=f"{page.relative_to(ROOT)}:{page.read_text()[: match.start()].count(chr(10)) + 1}")
     for page in PAGES
     for match in BLOCK.finditer(page.read_text(encoding="utf-8"))
     for language, code in [match.groups()]
-    if language not in ("text", "toml", "bibtex")
+    if language not in NOT_CODE
 ]
 
 
 @pytest.mark.parametrize(("language", "code"), BLOCKS)
 def test_block_runs(language: str, code: str, tmp_path: Path) -> None:
-    {"python": run_python, "sh": run_shell}[language](code, tmp_path)
+    runners = {"python": run_python, "sh": run_shell}
+    assert language in runners, f"say what this block is: {', '.join(runners)}, or {', '.join(NOT_CODE)}"
+    runners[language](code, tmp_path)
 
 
 def run_python(code: str, folder: Path) -> None:

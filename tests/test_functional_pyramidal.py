@@ -134,7 +134,7 @@ def test_saves_one_tensor() -> None:
             "give one value, or 3 in one row",
         ),
         (lambda: F.pyramidal(torch.zeros(2, 6), basal_leak=2.0), InvalidArgumentError, "basal_leak is 2.0"),
-        (lambda: F.pyramidal(torch.zeros(2, 6, dtype=torch.int64)), DtypeError, "needs a floating-point tensor"),
+        (lambda: F.pyramidal(torch.zeros(2, 6, dtype=torch.int64)), DtypeError, "floating-point tensor is needed"),
     ],
 )
 def test_bad_input_is_one_sentence(call, error: type[ApicalError], sentence: str) -> None:

@@ -20,7 +20,7 @@ _HOME = {
     "convert_": "apical.convert",
     "no_weight_decay": "apical.nn",
 }
-_MODULES = ("bench", "data", "errors", "functional", "kernels", "models", "nn", "report", "train")
+_MODULES = ("bench", "data", "errors", "functional", "keras", "kernels", "models", "nn", "report", "train")
 
 __all__ = ["__version__", *_HOME, *_MODULES]  # noqa: PLE0604
 

@@ -2,6 +2,7 @@ from apical import bench as bench
 from apical import data as data
 from apical import errors as errors
 from apical import functional as functional
+from apical import keras as keras
 from apical import kernels as kernels
 from apical import models as models
 from apical import nn as nn

@@ -130,6 +130,49 @@ def test_an_unknown_kind_of_activation() -> None:
     assert "kinds names 'rleu', which conversion does not know" in refused(nn.ReLU(), "ada", kinds=["relu", "rleu"])
 
 
+def test_lazy_layers() -> None:
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
+    with pytest.raises(ConversionError, match="run it once on an input"):
+        apical.convert_(model, "pynada")
+    model(torch.randn(2, 3))
+    assert len(apical.convert_(model, "pynada").converted) == 1
+
+
+def test_a_forward_that_cannot_be_replaced_says_why() -> None:
+    class Net(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.relu(x + 1)
+
+    sentence = refused(torch.fx.symbolic_trace(Net()), "ada")
+    assert "it is a GraphModule, whose forward torch generates" in sentence
+    patched = Net()
+    patched.forward = lambda x: F.relu(x - 1)  # type: ignore[method-assign]
+    assert "its forward is set on the instance" in refused(patched, "ada")
+
+
+class SharedAct(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.act = nn.Linear(4, 4), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.one(x)) + self.act(x)
+
+
+def test_a_shared_activation_in_a_forward_that_cannot_be_replaced_is_kept() -> None:
+    assert len(apical.convert_(SharedAct(), "pynada").converted) == 1
+    sentence = refused(torch.fx.symbolic_trace(SharedAct()), "pynada")
+    assert "its module has other callers, and it is a GraphModule" in sentence
+
+
+def test_a_conversion_that_fails_halfway_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = SharedAct()
+    monkeypatch.setattr("apical.convert.apply._drop", lambda node: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        apical.convert_(model, "pynada")
+    assert (type(model), type(model.one), type(model.act)) == (SharedAct, nn.Linear, nn.ReLU)
+
+
 def test_what_is_no_model_and_what_is_no_unit() -> None:
     with pytest.raises(ConversionError, match="needs a torch module, got function"):
         apical.convert_(F.relu, "ada")  # type: ignore[arg-type]

@@ -196,6 +196,15 @@ def test_frozen_layers_stay_frozen_and_get_a_branch_that_learns() -> None:
     assert model.get_submodule("0_apical").affine.weight.grad is not None
 
 
+def test_a_norm_that_is_kept_in_evaluation_stays_so() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU())
+    model[1].eval()
+    apical.convert_(model, UNIT)
+    before = model[1].running_mean.clone()
+    model(torch.randn(3, 4))
+    assert torch.equal(model[1].running_mean, before)
+
+
 def test_a_layer_that_is_more_than_torchs_own_keeps_what_it_is() -> None:
     class Scaled(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:

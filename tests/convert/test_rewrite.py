@@ -139,6 +139,32 @@ def test_a_rewritten_module_compiles_without_a_break(unit: str) -> None:
     assert torch.allclose(compiled(x), model(x), atol=1e-6)
 
 
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_a_rewritten_module_exports(unit: str) -> None:
+    model, x = Net(), torch.randn(5, 4)
+    apical.convert_(model, unit)
+    exported = torch.export.export(model.eval(), (x,)).module()
+    assert torch.allclose(exported(x), model(x), atol=1e-6)
+
+
+class Other(nn.Module):
+    """Another forward from the same file as Net's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.one(x)) - 1
+
+
+def test_several_rewritten_classes_compile_together() -> None:
+    model, x = nn.Sequential(Other(), Net(), nn.Sequential(Other())), torch.randn(5, 4)
+    apical.convert_(model, "ada")
+    compiled = torch.compile(model.eval(), backend="eager", fullgraph=True)
+    assert torch.allclose(compiled(x), model(x), atol=1e-6)
+
+
 class Stateful(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.last = x

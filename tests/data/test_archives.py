@@ -40,7 +40,8 @@ def refused(archive, tmp_path, match, **how):
 def test_files_and_folders_come_out_as_they_went_in(tmp_path):
     archive = make_zip(tmp_path / "a.zip", [("d/", b"", 0o40755), ("d/x.txt", b"one", 0o100644), ("y", b"two", 0)])
     unpack(archive, tmp_path / "zip")
-    archive = make_tar(tmp_path / "a.tar.gz", [("d", tarfile.DIRTYPE, b""), ("d/x.txt", tarfile.REGTYPE, b"one")])
+    members = [(".", tarfile.DIRTYPE, b""), ("d", tarfile.DIRTYPE, b""), ("./d/x.txt", tarfile.REGTYPE, b"one")]
+    archive = make_tar(tmp_path / "a.tar.gz", members)
     seen = []
     unpack(archive, tmp_path / "tar", progress=lambda *report: seen.append(report))
     assert (tmp_path / "zip/d/x.txt").read_bytes() == (tmp_path / "tar/d/x.txt").read_bytes() == b"one"

@@ -34,6 +34,13 @@ def test_a_sample_gets_the_same_numbers_in_any_company():
     assert not np.array_equal(together, normal(KEYS, (28, 28), "noise", 4))
 
 
+def test_no_vector_lane_leaves_its_mark():
+    """Odd lengths put a sample at every offset of the processor's vectors; its bits must not change."""
+    for pixels in (1, 5, 9, 31):
+        together = normal(KEYS[:67], (pixels,), "noise")
+        assert all(np.array_equal(normal(KEYS[i : i + 1], (pixels,), "noise")[0], together[i]) for i in range(67))
+
+
 def test_normal_numbers_are_normal_and_independent():
     values = normal(KEYS, (28, 28), "noise", 3).astype(np.float64)
     assert stats.kstest(values.ravel(), "norm").pvalue > 1e-3

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -157,6 +158,7 @@ class Evil:
         ({"x": np.ones(3), "y": np.ones(3)}, "do not fit"),
         ({"x": np.ones((3, 2)), "y": np.array(["a", "b", "c"])}, "numbers are needed"),
         ({"x": np.ones((3, 2)), "y": np.array([-1, 0, 1])}, "numbers are needed"),
+        ({"x": np.ones((3, 2)), "y": np.array([1, 0, 10**12])}, "has the class 1000000000000"),
         ({"x": np.array([Evil()] * 3), "y": np.ones(3)}, "it is refused|damaged"),
     ],
 )
@@ -175,6 +177,22 @@ def test_an_npz_that_promises_too_much_is_refused(home, tmp_path):
         file.writestr("x.npy", out.getvalue() + b"12345678")
     with pytest.raises(DataError, match="it is refused"):
         data.load(tmp_path / "a.npz")
+
+
+def test_three_images_are_a_data_set_without_validation(home, tmp_path):
+    for i in range(3):
+        picture(tmp_path / "few" / "a" / f"{i}.png", i)
+    loaded = data.load(tmp_path / "few")
+    assert [len(s) for s in loaded.splits.values()] == [2, 0, 1]
+    assert list(loaded.validation.batches(4).epoch()) == []
+
+
+def test_names_that_are_not_unicode_are_refused(home, tmp_path):
+    picture(tmp_path / "odd" / "a" / "1.png", 0)
+    name = os.fsencode(tmp_path / "odd" / "a") + b"/\xff.png"
+    shutil.copy(tmp_path / "odd" / "a" / "1.png", os.fsdecode(name))
+    with pytest.raises(DataError, match="not valid Unicode"):
+        data.load(tmp_path / "odd")
 
 
 def test_what_is_no_data_says_what_would_be(home, tmp_path):

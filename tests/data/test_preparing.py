@@ -175,7 +175,7 @@ def test_a_prepared_set_opens_from_a_cache_that_cannot_be_written(unprivileged, 
     folder, become_nobody = unprivileged
     root = shutil.copytree(fabricate.fashion_mnist(), folder / "raw files")
     monkeypatch.setenv("APICAL_HOME", str(folder / "home"))
-    data.prepare("fashion-mnist", root, partial=True)
+    data.load("fashion-mnist", root, partial=True)  # all that is imported on the way is imported with our own rights
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     become_nobody()
@@ -221,7 +221,7 @@ def test_moroco_with_other_bytes_is_refused(home, fabricate):
         ("moroco", "preprocessed/train/dialect_labels.txt", lambda d: d.replace(b"\t2", b"\t7"), "dialect '7'"),
         ("fashion-mnist", "train-images-idx3-ubyte.gz", lambda d: d[:-100], "damaged gzip"),
         ("fashion-mnist", "train-labels-idx1-ubyte.gz", lambda d: b"\0\0\x08\x01\0\0\0\x01\x01", "do not fit together"),
-        ("imagenet", "*/data/meta.mat", lambda d: d[:3000], "is not the meta.mat"),
+        ("imagenet", "*/data/meta.mat", lambda d: d[:3000], "damaged MATLAB file"),
         ("imagenet", "*/data/ILSVRC2012_validation_ground_truth.txt", lambda d: b"1\n2000\n", "from 1 to 1000"),
         ("imagenet", "*/data/ILSVRC2012_validation_ground_truth.txt", lambda d: b"1", "not named as ImageNet's"),
     ],
@@ -283,7 +283,7 @@ def test_a_changed_array_is_found_by_verify(home, fabricate):
         data.load("moroco", partial=True).train[0]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 99}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 1}', b"\xff"])
 def test_a_damaged_manifest_is_one_sentence(content, home, fabricate):
     folder = data.prepare("moroco", fabricate.moroco(), partial=True)
     (folder / cache.MANIFEST).write_bytes(content)
@@ -319,6 +319,20 @@ def test_the_manifest_writes_the_splits_down(home, fabricate):
         assert store.manifest["splits"][name]["sha256"] == split_hash(parts)
     assert "1040_ITH_SAD_XX" in {i.decode() for i in store.array("ids")}
     assert json.loads((store.folder / cache.MANIFEST).read_text())["source"].endswith("CREMA-D")
+
+
+def test_another_version_s_folder_is_not_guessed_at(home, fabricate):
+    folder = data.prepare("moroco", fabricate.moroco(), partial=True)
+    path = folder / cache.MANIFEST
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(DataError, match=r"another version of apical: remove .* and prepare"):
+        data.load("moroco", partial=True)
+
+
+@pytest.mark.parametrize("module", ["apical.data.workers", "apical.data.preparing", "apical.cli.data"])
+def test_preparing_and_listing_do_not_wait_for_torch(module):
+    code = f"import {module}, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_where_things_are(home, monkeypatch, tmp_path):

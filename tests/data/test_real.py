@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.io
 import torch
 from PIL import Image
 
@@ -231,7 +232,10 @@ def test_imagenet_indices_are_ranks_of_sorted_wnids():
 def test_every_tiny_imagenet_class_is_an_imagenet_class():
     with tarfile.open(Path(REAL) / ARCHIVES["imagenet"]) as archive:
         meta = archive.extractfile("ILSVRC2012/ILSVRC2012_devkit_t12/data/meta.mat").read()
-    wnids, _ = imagenet.classes(meta, origin="meta.mat")
+    wnids, names = imagenet.classes(meta, origin="meta.mat")
+    synsets = scipy.io.loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
+    assert wnids == {int(s["ILSVRC2012_ID"]): str(s["WNID"]) for s in synsets if s["ILSVRC2012_ID"] <= 1_000}
+    assert names == {str(s["WNID"]): str(s["words"]).split(",")[0] for s in synsets}
     assert wnids[490] == "n01751748"
     assert set(WNIDS) <= set(wnids.values())
 

@@ -29,6 +29,30 @@ def test_the_names_are_those_of_the_design():
     assert apical.data is data
 
 
+def test_the_public_names_are_frozen():
+    assert sorted(data.__all__) == [
+        "Batch",
+        "Batches",
+        "Corruption",
+        "DataSet",
+        "Imbalance",
+        "InputNoise",
+        "LabelNoise",
+        "Split",
+        "corrupt",
+        "describe",
+        "home",
+        "list",
+        "load",
+        "prepare",
+        "statuses",
+        "verify",
+    ]
+    assert all(getattr(data, name) is not None for name in data.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'download'"):
+        data.download  # noqa: B018
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_data_set_has_three_splits_of_known_samples(name, home, fabricate):
     loaded = load(name, fabricate)

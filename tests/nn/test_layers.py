@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from apical import Unit
+from apical import Unit, register_unit
 from apical.errors import InvalidArgumentError
+from apical.nn import kinds
 
 
 class Block(nn.Module):
@@ -96,3 +97,15 @@ def test_a_longer_dendrite_through_the_factory() -> None:
 def test_bad_input_is_one_sentence(call: Any, sentence: str) -> None:
     with pytest.raises(InvalidArgumentError, match=sentence):
         call()
+
+
+def test_basal_layers_share_the_values_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "_REGISTERED", {})
+    register_unit("test_swish_ada", basal="swish", apical="ada")
+    layers = Unit.parse("test_swish_ada").layers()
+    standard, pyramidal, last = layers.basal.linear(3, 3), layers.linear(3, 3), layers.basal.linear(3, 3)
+    assert not layers.basal.pyramidal
+    assert pyramidal.basal.owner is standard.activation
+    assert last.activation.owner is standard.activation
+    model = nn.Sequential(standard, pyramidal, last)
+    assert [name for name in model.state_dict() if name.endswith("beta")] == ["0.activation.beta"]

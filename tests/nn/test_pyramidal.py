@@ -174,7 +174,13 @@ def test_a_residual_joins_the_basal_branch_before_its_activation(norm: Any, grou
         *(torch.autograd.grad((out * weights).sum(), (x, identity)) for out in (y, plain)), strict=True
     ):
         torch.testing.assert_close(ours, theirs)
-    assert torch.autograd.gradgradcheck(lambda x, r: layer(x[:1, :, :2, :2], residual=r[:1, :, :2, :2]), (x, identity))
+
+
+def test_second_derivatives_with_a_residual() -> None:
+    torch.manual_seed(0)
+    layer = PyramidalConv1d(2, 2, 1, dtype=torch.float64)
+    x, residual = (torch.randn(1, 2, 2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    assert torch.autograd.gradgradcheck(lambda x, r: layer(x, residual=r), (x, residual))
 
 
 def test_a_residual_may_broadcast_and_leaves_what_hooks_saw_alone() -> None:
@@ -275,6 +281,23 @@ def test_compiles_as_one_graph(apical: str) -> None:
     torch.testing.assert_close(y, layer(x))
     y.sum().backward()
     assert all(p.grad is not None for p in layer.parameters())
+
+
+@pytest.mark.parametrize("apical", ["ada", "relu", "ada(alpha=learn)"])
+@pytest.mark.parametrize("norm", [None, nn.BatchNorm2d])
+def test_a_symbolic_trace_computes_the_same(apical: str, norm: Any) -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = PyramidalConv2d(4, 4, 1, apical=apical, norm=norm)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(self.layer(x), residual=x)
+
+    block, x = Block().eval(), torch.randn(2, 4, 3, 3)
+    if "learn" in apical:
+        nn.init.constant_(block.layer.apical.alpha, -1.0)  # below the floor, which a trace must keep too
+    torch.testing.assert_close(torch.fx.symbolic_trace(block)(x), block(x))
 
 
 @pytest.mark.slow

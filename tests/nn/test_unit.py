@@ -222,6 +222,14 @@ def test_a_learned_alpha_starts_at_alpha_init() -> None:
     assert alpha.shape == (1,)
 
 
+def test_a_learned_alpha_without_alpha_init_leaves_the_start_open_and_starts_at_one() -> None:
+    unit = Unit.parse("pynada(alpha=learn)")
+    assert unit.alpha_init is None
+    assert unit != Unit.parse("pynada(alpha=learn,alpha_init=1)")
+    (alpha,) = learned(network(str(unit))).values()
+    assert alpha.item() == 1
+
+
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "_REGISTERED", {})

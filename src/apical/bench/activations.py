@@ -42,11 +42,12 @@ def activations(
     for dtype in dtypes or DTYPES:
         for shape in shapes or SHAPES:
             case = f"{'x'.join(map(str, shape))} {str(dtype).removeprefix('torch.')}"
-            found += compare(case, _steps(shape, dtype), reference="SiLU", rounds=rounds, progress=progress)
+            found += compare(case, steps(shape, dtype), reference="SiLU", rounds=rounds, progress=progress)
     return found
 
 
-def _steps(shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Work]:
+def steps(shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Work]:
+    """One forward and backward pass of every candidate on the same input and upstream gradient."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(shape, generator=generator).to(dtype).requires_grad_()
     g = torch.randn(shape, generator=generator).to(dtype)

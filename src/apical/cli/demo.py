@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from torch import nn
 
+from apical.convert import convert_
 from apical.kernels import backend
 from apical.report import curves
 
@@ -19,6 +21,7 @@ def demo(
     output.mkdir(parents=True, exist_ok=True)
     _show_ada()
     _show_xor()
+    _show_conversion()
     picture = output / "ada.svg"
     curves.draw_overview(picture, curves.ada_curves(), curves.xor_surface())
     print(f"\nwrote {picture}")
@@ -37,3 +40,10 @@ def _show_xor() -> None:
     print("   a  b   output   rounded")
     for (a, b), value in zip(curves.XOR_POINTS.int().tolist(), outputs.tolist(), strict=True):
         print(f"   {a}  {b}    {value:.4f}   {round(value)}")
+
+
+def _show_conversion() -> None:
+    features = nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten())
+    model = nn.Sequential(features, nn.Linear(16 * 36, 32), nn.GELU(), nn.Linear(32, 10))
+    print("\nA network's activations, converted into pyramidal neurons by convert_(model, 'pynada(alpha=0.5)'):\n")
+    print(convert_(model, "pynada(alpha=0.5)"))

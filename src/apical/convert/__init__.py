@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from apical.convert.apply import Application
 from apical.convert.check import looks_trained, probe, same_function, starts_at_zero
@@ -66,6 +67,16 @@ def convert_(
 def _check_arguments(model: nn.Module, filter_fn: Any) -> None:
     if not isinstance(model, nn.Module):
         raise ConversionError(f"convert_ needs a torch module, got {type(model).__name__}: convert_(model, 'ada')")
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        raise ConversionError(
+            "the model is wrapped in DistributedDataParallel, which would not see new parameters: "
+            "convert_(model.module, ...) and wrap that anew"
+        )
+    if any(is_lazy(parameter) for parameter in (*model.parameters(), *model.buffers())):
+        raise ConversionError(
+            "the model has lazy layers whose shapes are not known yet: "
+            "run it once on an input, then convert_(model, ...)"
+        )
     if filter_fn is not None and not _takes_two(filter_fn):
         raise ConversionError(
             f"filter_fn is {filter_fn!r}, but must be a function of a name and a module: "

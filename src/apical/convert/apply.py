@@ -10,7 +10,7 @@ from apical.convert.branch import ApicalBranch, plain_norm, zero_apical_
 from apical.convert.check import probe, same_function
 from apical.convert.flow import Feed, Network, Site
 from apical.convert.kinds import call_input
-from apical.convert.plan import Decision, later_users, overwrites
+from apical.convert.plan import Decision, all_fused, later_users, overwrites
 from apical.convert.rewrite import Surgery, inline
 from apical.convert.trace import Traced
 from apical.convert.transformer import is_transformer_layer, set_activation
@@ -33,11 +33,18 @@ class Application:
         self._edited: dict[int, Traced] = {}
 
     def run(self, decisions: list[Decision]) -> None:
-        """Carry out every decision, then rewrite the modules whose graphs were edited."""
+        """Carry out every decision, then rewrite the modules whose graphs were edited; all of it or nothing."""
+        try:
+            self._run(decisions)
+        except BaseException:
+            self.surgery.undo()
+            raise
+
+    def _run(self, decisions: list[Decision]) -> None:
         for decision in decisions:
             if decision.form != "keep":
                 self.made[decision] = self._make(decision)
-        fused = {id(d.site) for d in decisions if d.form == "fuse"}
+        fused = {d.site for d in decisions if d.form == "fuse"}
         for decision in sorted(decisions, key=lambda d: -_depth(d.site.owner)):
             if decision.form == "swap":
                 self._swap(decision)
@@ -95,7 +102,7 @@ class Application:
             _call_instead(node, name, site.in_place)
         self._edited[id(site.owner.module)] = site.owner
 
-    def _fuse(self, decision: Decision, fused: set[int]) -> None:
+    def _fuse(self, decision: Decision, fused: set[Site]) -> None:
         site, affine, norm = decision.site, decision.affine, decision.norm
         assert affine is not None
         self.surgery.replace(affine, self.made[decision])
@@ -106,17 +113,12 @@ class Application:
         if is_transformer_layer(site.owner.module):
             set_activation(self.surgery, site.owner.module, nn.Identity())
             return
-        if site.module is not None and self._is_all_fused(site.module, fused):
-            self.surgery.replace(site.module, nn.Identity())
+        if all_fused(self.network, self.sites, site, fused):
+            self.surgery.replace(site.module, nn.Identity())  # type: ignore[arg-type]
             return
         for node in site.nodes.values():
             _drop(node)
         self._edited[id(site.owner.module)] = site.owner
-
-    def _is_all_fused(self, activation: nn.Module, fused: set[int]) -> bool:
-        """Whether every call of this module is now part of a pyramidal layer, so that the module can go."""
-        calls = [site for site in self.sites if site.module is activation and site.nodes]
-        return id(activation) not in self.network.open and all(id(site) in fused for site in calls)
 
     def _branch(self, decision: Decision) -> None:
         site, owner = decision.site, decision.site.owner

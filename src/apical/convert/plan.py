@@ -51,7 +51,31 @@ def decide(network: Network, sites: list[Site], unit: Unit, filter_fn: Filter | 
             f"it is asked filter_fn(name, module), e.g. convert_(model, {str(unit)!r}, "
             f"filter_fn=lambda name, module: name.startswith({first!r}))"
         )
-    return [_pyramidal(network, site) if unit.pyramidal else _standard(network, site, unit) for site in chosen]
+    if unit.pyramidal:
+        return _settled(network, sites, [_pyramidal(network, site) for site in chosen])
+    return [_standard(network, site, unit) for site in chosen]
+
+
+def _settled(network: Network, sites: list[Site], decisions: list[Decision]) -> list[Decision]:
+    """Keep what cannot be fused after all: an activation with other callers stays, so the forward has to change."""
+    while True:
+        fused = {decision.site for decision in decisions if decision.form == "fuse"}
+        stay = [site for site in fused if not all_fused(network, sites, site, fused)]
+        reasons = {site: reason for site in stay if (reason := why_not(site.owner))}
+        if not reasons:
+            return decisions
+        decisions = [
+            Decision(d.site, "keep", f"its module has other callers, and {reasons[d.site]}") if d.site in reasons else d
+            for d in decisions
+        ]
+
+
+def all_fused(network: Network, sites: list[Site], site: Site, fused: set[Site]) -> bool:
+    """Whether every call of this activation module becomes part of a pyramidal layer, so that the module can go."""
+    if site.module is None or is_transformer_layer(site.owner.module):
+        return site.module is not None or not site.nodes
+    calls = [other for other in sites if other.module is site.module and other.nodes]
+    return id(site.module) not in network.open and all(call in fused for call in calls)
 
 
 def _accepted(site: Site, filter_fn: Filter | None) -> bool:
@@ -168,6 +192,8 @@ def _why_not_fused(
         return f"its {type(affine).__name__} is more than torch's own layer"
     if not all(p.requires_grad for part in (affine, norm) if part is not None for p in part.parameters()):
         return "its layers are frozen"
+    if norm is not None and norm.training != affine.training:
+        return "its norm is in another mode than its layer"
     if norm is site.owner.module:
         return _why_not_removed(network, site, feeds)
     return why_not(site.owner) if site.module is None else None

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from apical.convert.trace import MODES, Traced
 from apical.errors import ConversionError
@@ -80,6 +80,8 @@ def why_not(traced: Traced) -> str | None:
     """The reason why this module's forward cannot be replaced, or None."""
     if "forward" in vars(traced.module):
         return "its forward is set on the instance"
+    if isinstance(traced.module, GraphModule):
+        return "it is a GraphModule, whose forward torch generates"
     try:
         source(traced)
     except ConversionError as error:
@@ -146,8 +148,9 @@ def _rewritten(base: Any, text: str) -> Any:
     """The subclass of `base` whose forward is `text`; the same for the same arguments, so that copies share it."""
     file = f"<apical conversion of {base.__qualname__} {abs(hash(text)):x}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {"__name__": f"{base.__module__}"}
+    scope: dict[str, Any] = {}  # without __name__: the compiler would look the globals up in the module of that name
     exec(compile(text, file, "exec"), scope)
+    scope["forward"].__module__ = base.__module__
     members = {
         "forward": scope["forward"],
         "__module__": base.__module__,

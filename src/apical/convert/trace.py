@@ -95,7 +95,7 @@ def _has_own_forward(module: nn.Module) -> bool:
     """Whether `forward` is code that may hold or call activations; torch's own layers are known by their class."""
     if is_ours(module):
         return False
-    home = getattr(type(module).forward, "__module__", "")
+    home = getattr(type(module).forward, "__module__", None) or ""  # None in generated code
     return isinstance(module, nn.Sequential) or not home.startswith("torch.nn.modules.") or "forward" in vars(module)
 
 

@@ -84,6 +84,8 @@ def _unpack(archive: Path, into: Path, budget: Budget, progress: Progress) -> No
         if content is None:
             target.mkdir(parents=True, exist_ok=True)
             continue
+        if target == into:
+            raise DataError(f"{archive} holds the file {name!r}, which has no name: it is refused")
         budget.take_file(name, archive)
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as out:
@@ -98,7 +100,7 @@ def safe_parts(name: str, archive: object) -> tuple[str, ...]:
     path = PurePosixPath(name)
     foreign = any(c in name for c in "\\\0") or ":" in name.split("/", maxsplit=1)[0]
     bad = path.is_absolute() or ".." in path.parts or foreign
-    if bad or not path.parts:
+    if bad:
         raise DataError(f"{archive} holds the member {name!r}, which points outside its folder: it is refused")
     return path.parts
 

@@ -79,10 +79,11 @@ class Batches:
 
     def _made(self, epoch: int) -> Iterator[Batch]:
         draw = Draw(self.seed, epoch) if self.augment else None
-        labels = torch.from_numpy(np.ascontiguousarray(self.split.labels))
+        labels = self.split.labels
         for where in self.positions(epoch):
-            positions = torch.from_numpy(where)
-            yield Batch(self.split.inputs(where, draw), labels[positions], positions)
+            yield Batch(
+                self.split.inputs(where, draw), torch.from_numpy(labels.take(where, 0)), torch.from_numpy(where)
+            )
 
     def _shard(self, batch: NDArray[np.int64]) -> NDArray[np.int64]:
         bounds = [len(batch) * r // self.world for r in (self.rank, self.rank + 1)]

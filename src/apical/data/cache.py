@@ -31,6 +31,8 @@ class Draft:
         self.folder, self.partial, self.progress = folder, partial, progress
         self.workers = workers or os.cpu_count() or 1
         self.ids: list[str] = []
+        self.row_means: NDArray[np.float64] | None = None
+        """Mean stored value of each row, for images: a split's training mean follows without reading them again."""
         self.facts: dict[str, Any] = {}
         self._splits: dict[str, Any] = {}
 
@@ -49,11 +51,11 @@ class Draft:
 
     def save(self, name: str, values: ArrayLike) -> None:
         array = np.asarray(values)
-        target = self.array(name, array.shape, array.dtype) if array.size else None
-        if target is None:
+        if array.size:
+            self.array(name, array.shape, array.dtype)[...] = array
+        else:  # nothing to map
+            self.path(name).parent.mkdir(parents=True, exist_ok=True)
             np.save(self.path(name), array)
-        else:
-            target[...] = array
 
     def identify(self, ids: list[str]) -> None:
         """The stable ids of all rows; a second sample of the same id is an error."""
@@ -70,6 +72,8 @@ class Draft:
             self.save(f"splits/{name}/{part}", np.asarray(rows, np.int64))
         hashed = split_hash([self.ids[i] for i in rows] for rows in parts)
         self._splits[name] = {"counts": [len(rows) for rows in parts], "sha256": hashed}
+        if self.row_means is not None and len(parts.train):
+            self._splits[name]["train_mean"] = float(self.row_means[parts.train].mean())
 
     def seal(self) -> None:
         """Hash the arrays, write the manifest, and bring everything to disk."""
@@ -176,18 +180,19 @@ class Store:
         self.manifest = _read_manifest(folder / MANIFEST)
 
     def array(self, name: str) -> NDArray[Any]:
+        """One array, mapped: plain to numpy, which is slow with maps of its own kind."""
+        return self.map(name).view(np.ndarray)
+
+    def map(self, name: str) -> NDArray[Any]:
         """One array, mapped copy-on-write: many processes share one copy of the data."""
         path = self.folder / f"{name}.npy"
         try:
-            with reading(path):
-                return np.load(path, mmap_mode="c", allow_pickle=False)  # type: ignore[no-any-return]
-        except (ValueError, EOFError) as error:
-            if isinstance(error, DataError) and "No such file" not in str(error):
-                raise
-            # An empty array cannot be mapped; everything else is damage.
+            return np.load(path, mmap_mode="c", allow_pickle=False)  # type: ignore[no-any-return]
+        except (OSError, ValueError, EOFError) as error:
             return self._unmappable(path, error)
 
     def _unmappable(self, path: Path, error: Exception) -> NDArray[Any]:
+        """An empty array cannot be mapped; everything else is damage."""
         if path.is_file() and path.stat().st_size <= 4096:
             try:
                 return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
@@ -234,11 +239,14 @@ class Store:
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         with reading(path):
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            manifest: Any = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} is damaged: remove {path.parent} and prepare the data again") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    kinds = {"arrays": dict, "splits": dict, "rows": int, "partial": bool, "official": int, "source": str}
+    whole = isinstance(manifest, dict) and all(isinstance(manifest.get(k), kind) for k, kind in kinds.items())
+    if not whole or manifest.get("format") != FORMAT:
         raise DataError(f"{path} was written by another version of apical: remove {path.parent} and prepare again")
-    return manifest
+    checked: dict[str, Any] = manifest
+    return checked

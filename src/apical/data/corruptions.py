@@ -69,7 +69,7 @@ class LabelNoise(Corruption):
         labels = data.train.labels.copy()
         chosen = draws.permutation(len(labels))[: round(self.fraction * len(labels))]
         labels[chosen] = (labels[chosen] + draws.randint(1, classes, len(chosen))) % classes
-        return replace(data, train=replace(data.train, labels=labels))
+        return replace(data, train=replace(data.train, changed_labels=labels))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ def parse_name(name: str) -> tuple[str, str]:
 
 def build(folder: Path, draft: Draft) -> None:
     """3-second clips; random 70/15/15 by clip, as in the paper, and by actor beside it."""
-    paths = sorted(folder.glob("*.wav"))
+    paths = sorted(folder.glob("[!.]*.wav"))
     names = [parse_name(p.name) for p in paths]
     expect(len(paths), CLIPS, what="clips", partial=draft.partial)
     draft.array("inputs", (len(paths), SAMPLES), np.int16)

@@ -43,10 +43,12 @@ class Split:
     source: Source
     input: Input
     rows: NDArray[np.int64]
-    labels: NDArray[Any]
+    all_labels: NDArray[Any]
     all_keys: Keys
     all_ids: NDArray[Any]
     class_names: tuple[str, ...] | None = None
+    changed_labels: NDArray[Any] | None = None
+    """Labels of this split that are not those of the source: label noise."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -64,6 +66,11 @@ class Split:
 
     def __repr__(self) -> str:
         return f"<{self.name}: {len(self):,} samples of shape {self.shape}>"
+
+    @cached_property
+    def labels(self) -> NDArray[Any]:
+        """The labels, in this split's order."""
+        return self.all_labels[self.rows] if self.changed_labels is None else self.changed_labels
 
     @cached_property
     def ids(self) -> NDArray[np.str_]:
@@ -101,14 +108,14 @@ class Split:
 
     def only(self, positions: NDArray[np.int64]) -> "Split":
         """The samples at these positions, in this order."""
-        return replace(self, rows=np.asarray(self.rows[positions]), labels=self.labels[positions])
+        changed = None if self.changed_labels is None else self.changed_labels[positions]
+        return replace(self, rows=self.rows[positions], changed_labels=changed)
 
 
-def three_splits(parts: Parts, labels: NDArray[Any], **common: Any) -> tuple[Split, Split, Split]:
+def three_splits(parts: Parts, **common: Any) -> tuple[Split, Split, Split]:
     """Train, validation and test from their rows and what they have in common."""
     train, validation, test = (
-        Split(name=name, rows=rows, labels=np.asarray(labels[rows]), **common)
-        for name, rows in zip(Parts._fields, parts, strict=True)
+        Split(name=name, rows=rows, **common) for name, rows in zip(Parts._fields, parts, strict=True)
     )
     return train, validation, test
 

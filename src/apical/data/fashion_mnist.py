@@ -63,7 +63,7 @@ def build(folder: Path, draft: Draft) -> None:
     n = len(train_x)
     draft.save("inputs", np.concatenate([train_x, test_x])[:, None])
     draft.save("labels", np.concatenate([train_y, test_y]).astype(np.int64))
-    draft.save("sums", np.concatenate([x.sum((1, 2), dtype=np.int64) for x in (train_x, test_x)]))
+    draft.row_means = np.concatenate([x.mean((1, 2)) for x in (train_x, test_x)])
     draft.identify([f"train-{i:05d}" for i in range(n)] + [f"test-{i:05d}" for i in range(len(test_x))])
     draft.split("paper", split(n, len(test_x)))
 

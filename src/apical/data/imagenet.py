@@ -1,16 +1,14 @@
 """ImageNet (ILSVRC 2012): 1,000 classes, 1.28 million images, read from their folders while training."""
 
-import io
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from apical import extras
 from apical.data.archives import Budget, unpack
 from apical.data.cache import Draft
 from apical.data.checks import read_file, refuse_impostor
+from apical.data.mat import read_struct
 from apical.data.recipe import Recipe, expect
 from apical.data.split import Parts, hold_out_per_class
 from apical.errors import DataError
@@ -72,12 +70,13 @@ def classes(data: bytes, *, origin: object) -> tuple[dict[int, str], dict[str, s
 
 
 def _synsets(data: bytes, origin: object) -> list[tuple[int, str, str]]:
-    loadmat = extras.load("scipy.io", extra="lab").loadmat
-    try:
-        synsets: Any = loadmat(io.BytesIO(data), squeeze_me=True, variable_names=["synsets"])["synsets"]
-        return [(int(row["ILSVRC2012_ID"]), str(row["WNID"]), str(row["words"])) for row in synsets]
-    except Exception as error:  # the reader of MATLAB files raises whatever the bytes lead it to
-        raise DataError(f"{origin} is not the meta.mat of ImageNet's devkit ({type(error).__name__})") from error
+    rows = []
+    for row in read_struct(data, "synsets", origin=origin):
+        number, wnid, words = (row.get(field) for field in ("ILSVRC2012_ID", "WNID", "words"))
+        if not (isinstance(number, float) and number.is_integer() and isinstance(wnid, str) and isinstance(words, str)):
+            raise DataError(f"{origin} is not the meta.mat of ImageNet's devkit: a class lacks its ID, wnid or words")
+        rows.append((int(number), wnid, words))
+    return rows
 
 
 def truth(path: Path) -> list[int]:
@@ -95,7 +94,7 @@ def train_files(folder: Path, rank: dict[str, int]) -> list[tuple[Path, int]]:
     folders = sorted(p for p in (folder / "train").iterdir() if p.is_dir())
     if strange := next((p.name for p in folders if p.name not in rank), None):
         raise DataError(f"{folder / 'train'} holds the folder {strange!r}, which is no class of ImageNet")
-    return [(path, rank[p.name]) for p in folders for path in sorted(p.glob("*.JPEG"))]
+    return [(path, rank[p.name]) for p in folders for path in sorted(p.glob("[!.]*.JPEG"))]
 
 
 def validation_files(
@@ -103,7 +102,7 @@ def validation_files(
 ) -> list[tuple[Path, int]]:
     """Every validation image and its class by the devkit's ground truth; val/ may be flat or hold class folders."""
     found = []
-    for path in sorted((folder / "val").rglob("*.JPEG"), key=lambda p: p.name):
+    for path in sorted((folder / "val").rglob("[!.]*.JPEG"), key=lambda p: p.name):
         match = NAME.fullmatch(path.name)
         if match is None or not 1 <= int(match[1]) <= len(ids):
             raise DataError(

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from apical.data.archives import Progress, silent
 from apical.data.cache import Store
 from apical.data.dataset import DataSet, three_splits
@@ -12,7 +10,6 @@ from apical.data.preparing import partial_mark, prepare
 from apical.data.recipe import Recipe
 from apical.data.registry import RECIPES, get
 from apical.data.sources import ImageFiles, Mapped, Source
-from apical.data.split import Parts
 from apical.errors import DataError, InvalidArgumentError
 
 IMAGENET_MEAN = 0.449
@@ -61,9 +58,9 @@ def assemble(recipe: Recipe, store: Store, split: str) -> DataSet:
     class_names = recipe.class_names if names is None else tuple(names)
     train, validation, test = three_splits(
         parts,
-        store.array(recipe.label),
+        all_labels=store.array(recipe.label),
         source=source_of(recipe, store),
-        input=input_of(recipe, store, parts),
+        input=input_of(recipe, store, split),
         all_keys=store.array("keys"),
         all_ids=store.array("ids"),
         class_names=class_names,
@@ -97,7 +94,7 @@ def source_of(recipe: Recipe, store: Store) -> Source:
     return ImageFiles(root, store.array("files"))
 
 
-def input_of(recipe: Recipe, store: Store, parts: Parts) -> Input:
+def input_of(recipe: Recipe, store: Store, split: str) -> Input:
     """How the rows become inputs; images lose ONE scalar, the mean over all pixels of the training images."""
     if recipe.kind == "audio":
         return Spectrograms()
@@ -105,9 +102,7 @@ def input_of(recipe: Recipe, store: Store, parts: Parts) -> Input:
         return Codes()
     if recipe.kind == "files":
         return Images(mean=IMAGENET_MEAN, heavy=True)
-    pixels = int(np.prod(store.array("inputs").shape[1:]))
-    total = float(store.array("sums")[parts.train].sum())
-    return Images(mean=total / (max(len(parts.train), 1) * pixels * 255))
+    return Images(mean=store.manifest["splits"][split].get("train_mean", 0.0) / 255)
 
 
 def describe(name: str) -> str:

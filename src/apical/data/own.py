@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from apical.data.archives import Progress
 from apical.data.audio import SAMPLES
 from apical.data.cache import Draft, Store, publish
-from apical.data.checks import read_file, reading
+from apical.data.checks import is_text, read_file, reading
 from apical.data.folders import prepared_folder
 from apical.data.images import SUFFIXES, open_image
 from apical.data.inputs import Images, Numbers
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 PARTS = {"train": 0, "training": 0, "validation": 1, "val": 1, "valid": 1, "test": 2, "testing": 2}
 CSV_LIMIT, NPZ_LIMIT = 1 << 28, 1 << 34
+MOST_CLASSES = 1_000_000
 
 RECIPE = Recipe(
     name="own",
@@ -62,6 +63,8 @@ class Listing:
         kinds = {Path(p).suffix.lower() == ".wav" for p in self.paths}
         if len(kinds) > 1:
             raise DataError(f"{self.root} mixes images and sound: a data set holds one of them")
+        if strange := next((t for t in (*self.paths, *self.labels) if not is_text(t)), None):
+            raise DataError(f"{self.root} holds the name {strange!r}, which is not valid Unicode: rename it")
 
     @property
     def is_audio(self) -> bool:
@@ -111,7 +114,7 @@ def list_folder(root: Path) -> Listing:
 
 def _class_files(folder: Path) -> list[tuple[Path, Path]]:
     classes = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-    return [(c, f) for c in classes for f in sorted(c.rglob("*")) if f.suffix.lower() in (*SUFFIXES, ".wav")]
+    return [(c, f) for c in classes for f in sorted(c.rglob("[!.]*")) if f.suffix.lower() in (*SUFFIXES, ".wav")]
 
 
 def list_csv(path: Path) -> Listing:
@@ -175,7 +178,7 @@ def _build(listing: Listing, draft: Draft, size: int | None) -> None:
         names, codes = np.unique(np.array(labels), return_inverse=True)
         draft.save("labels", codes.astype(np.int64))
         draft.facts["class_names"] = names.tolist()
-    draft.save("sums", decoded.sums)
+    draft.row_means = decoded.means
     draft.identify([Path(listing.paths[i]).as_posix() for i in order])
     given = None if listing.parts is None else np.array(listing.parts)[order]
     draft.split("paper", parts_of(draft.ids, given))
@@ -230,6 +233,10 @@ def from_npz(path: Path) -> "DataSet":
     ids = [f"row-{i:07d}" for i in range(len(x))]
     parts = parts_of(ids, given)
     classification = y.dtype.kind in "iub" and y.ndim == 1
+    if classification and y.max() >= MOST_CLASSES:
+        raise DataError(
+            f"{path} has the class {y.max()}: classes are numbered 0, 1, 2, ...; as a target it must be a float"
+        )
     names = tuple(map(str, range(int(y.max()) + 1))) if classification else None
     labels = y.astype(np.int64) if classification else y.astype(np.float32)
     recipe = replace(RECIPE, name=str(path), task="classification" if classification else "regression", kind="numbers")

@@ -14,10 +14,10 @@ from apical.data.checks import read_file
 from apical.data.images import open_image
 from apical.data.keys import Keys, uniform
 
-RESIDENT_LIMIT = 256 << 20
+RESIDENT_LIMIT = 128 << 20
 """Bytes of a mapped file that a process may keep resident before it hands the pages back to the system's cache."""
-FAULT = 1 << 16
-"""Linux maps this much around a touched page."""
+FAULT = 2 << 20
+"""Up to this much becomes resident around a touched row: Linux maps what its cache holds in large pieces."""
 FILE_LIMIT = 1 << 28
 
 
@@ -50,9 +50,11 @@ class Mapped:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
-        self.array = Store(folder).array(name)
+        mapped = Store(folder).map(name)
+        self._map: mmap.mmap | None = getattr(mapped, "_mmap", None)
+        self.array = mapped.view(np.ndarray)
         self.shape = self.array.shape[1:]
-        self._row_cost = max(int(np.prod(self.shape)) * self.array.itemsize, FAULT)
+        self._row_cost = int(np.prod(self.shape)) * self.array.itemsize + FAULT
         self._bounded = self.array.nbytes > RESIDENT_LIMIT
         self._touched = 0
 
@@ -62,12 +64,12 @@ class Mapped:
     def gather(self, rows: NDArray[np.int64], keys: Keys, draw: tuple[int, int] | None) -> NDArray[Any]:
         if self._bounded:
             self._give_back(len(rows))
-        return np.ndarray.take(self.array, rows, axis=0).view(np.ndarray)
+        return self.array.take(rows, axis=0)
 
     def _give_back(self, count: int) -> None:
         self._touched += count * self._row_cost
-        if self._touched > RESIDENT_LIMIT and hasattr(mmap, "MADV_DONTNEED"):
-            self.array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+        if self._touched > RESIDENT_LIMIT and self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
             self._touched = 0
 
 

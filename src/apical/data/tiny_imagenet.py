@@ -29,7 +29,9 @@ def find(folder: Path) -> Path | None:
 def build(folder: Path, draft: Draft) -> None:
     """Test: the official validation images (test labels are not public). Validation: 50 training images a class."""
     listed = check_classes(read_text(folder / "wnids.txt").split(), partial=draft.partial)
-    train = [(p, wnid) for wnid in sorted(listed) for p in sorted((folder / "train" / wnid / "images").glob("*.JPEG"))]
+    train = [
+        (p, wnid) for wnid in sorted(listed) for p in sorted((folder / "train" / wnid / "images").glob("[!.]*.JPEG"))
+    ]
     test = sorted((folder / "val" / "images" / name, w) for name, w in annotations(folder / "val/val_annotations.txt"))
     expect(len(train), TRAIN, what="training images", partial=draft.partial)
     expect(len(test), VALIDATION, what="validation images", partial=draft.partial)
@@ -40,7 +42,7 @@ def build(folder: Path, draft: Draft) -> None:
         paths, draft.path("inputs"), Decoding("image", SHAPE), workers=draft.workers, progress=draft.progress
     )
     draft.save("labels", labels)
-    draft.save("sums", decoded.sums)
+    draft.row_means = decoded.means
     draft.identify([p.stem for p in paths])
     draft.facts["class_names"] = class_names(folder)
     n = len(train)

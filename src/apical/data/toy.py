@@ -55,7 +55,7 @@ def in_memory(
     names = class_names or recipe.class_names
     train, validation, test = three_splits(
         parts,
-        labels,
+        all_labels=labels,
         source=Memory(inputs),
         input=input or Numbers(),
         all_keys=keys_of(ids),

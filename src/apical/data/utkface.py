@@ -37,7 +37,7 @@ def parse_name(name: str) -> tuple[int, int]:
 
 def build(folder: Path, draft: Draft) -> None:
     """Random 70/15/15 as in the paper, and a split in which identical files stay on one side."""
-    paths = sorted(folder.glob("*.jpg"))
+    paths = sorted(folder.glob("[!.]*.jpg"))
     labels = np.array([parse_name(p.name) for p in paths], np.int64).reshape(-1, 2)
     expect(len(paths), IMAGES, what="images", partial=draft.partial)
     draft.array("inputs", (len(paths), *SHAPE), np.uint8)
@@ -47,7 +47,7 @@ def build(folder: Path, draft: Draft) -> None:
     ids = [p.name.removesuffix(".chip.jpg") for p in paths]
     draft.save("age", labels[:, 0].astype(np.float32))
     draft.save("gender", labels[:, 1])
-    draft.save("sums", decoded.sums)
+    draft.row_means = decoded.means
     draft.identify(ids)
     paper = random_split(ids)
     draft.split("paper", paper)

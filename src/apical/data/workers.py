@@ -7,6 +7,7 @@ when stdin does, so that none survives a parent that was killed. No module of th
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -52,9 +53,9 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Decoded:
-    """What was learned about the files on the way: sums of pixel values, and hashes of the files' bytes."""
+    """What was learned about the files on the way: mean values of the rows, and hashes of the files' bytes."""
 
-    sums: NDArray[np.int64]
+    means: NDArray[np.float64]
     digests: list[str]
 
 
@@ -66,14 +67,14 @@ def decode_files(
     for start in range(0, len(paths), CHUNK):
         jobs.put(start)
     count = 1 if len(paths) < FEW else min(workers, (len(paths) + CHUNK - 1) // CHUNK)
-    sums, digests = np.zeros(len(paths), np.int64), [""] * len(paths)
+    means, digests = np.zeros(len(paths)), [""] * len(paths)
     done = 0
     for start, answer in _answers(paths, target, decoding, jobs, count):
-        sums[start : start + CHUNK] = answer["sums"]
+        means[start : start + CHUNK] = answer["means"]
         digests[start : start + CHUNK] = answer["digests"]
-        done += len(answer["sums"])
+        done += len(answer["means"])
         progress("decoding", done, len(paths))
-    return Decoded(sums, digests)
+    return Decoded(means, digests)
 
 
 def _answers(
@@ -158,11 +159,12 @@ def _decode(array: NDArray[Any], decoding: Decoding, start: int, paths: Sequence
         digests.append(hashlib.sha256(data).hexdigest())
         array[row] = decoding(data, path)
     block = array[start : start + len(paths)]
-    return {"sums": block.reshape(len(paths), -1).sum(1, dtype=np.int64).tolist(), "digests": digests}
+    return {"means": block.reshape(len(paths), -1).mean(1).tolist(), "digests": digests}
 
 
 def main() -> None:
-    """The worker's side."""
+    """The worker's side. Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     hello = json.loads(sys.stdin.readline())
     array = np.load(hello.pop("target"), mmap_mode="r+")
     decoding = Decoding(hello["kind"], tuple(hello["shape"]), hello["resize"])

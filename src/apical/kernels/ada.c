@@ -54,10 +54,10 @@ typedef struct {
         sum_c += positive_ * (g);                     \
     } while (0)
 
-static void add_pieces(double *sums, const double *partial, int64_t pieces, int64_t count) {
-    memset(sums, 0, (size_t)count * sizeof(double));
-    for (int64_t k = 0; k < pieces; k++)
-        for (int64_t i = 0; i < count; i++) sums[i] += partial[k * count + i];
+static double sum_of_pieces(const double *first, int64_t pieces, int64_t apart) {
+    double sum = 0;
+    for (int64_t k = 0; k < pieces; k++) sum += first[k * apart];
+    return sum;
 }
 
 INLINE float bits_to_float(uint32_t u) { float f; memcpy(&f, &u, sizeof f); return f; }

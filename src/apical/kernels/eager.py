@@ -20,7 +20,7 @@ class Operation(Protocol):
     def composite(self, x: Tensor, alpha: Value, c: Value) -> Tensor: ...
     def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound: ...
     def forward(self, x: Tensor, bound: native.Bound) -> Tensor: ...
-    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, *, sums: bool) -> tuple[Tensor, Tensor | None]: ...
+    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, wanted: tuple[bool, bool]) -> native.Gradients: ...
 
 
 class Ada(NamedTuple):
@@ -39,8 +39,8 @@ class Ada(NamedTuple):
     def forward(self, x: Tensor, bound: native.Bound) -> Tensor:
         return native.ada_forward(x, bound)
 
-    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, *, sums: bool) -> tuple[Tensor, Tensor | None]:
-        return native.ada_backward(x, g, bound, sums=sums)
+    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, wanted: tuple[bool, bool]) -> native.Gradients:
+        return native.ada_backward(x, g, bound, wanted)
 
 
 class Pyramidal(NamedTuple):
@@ -63,8 +63,8 @@ class Pyramidal(NamedTuple):
     def forward(self, x: Tensor, bound: native.Bound) -> Tensor:
         return native.pyramidal_forward(x, bound, self.dim, self.groups)
 
-    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, *, sums: bool) -> tuple[Tensor, Tensor | None]:
-        return native.pyramidal_backward(x, g, bound, self.dim, self.groups, sums=sums)
+    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, wanted: tuple[bool, bool]) -> native.Gradients:
+        return native.pyramidal_backward(x, g, bound, wanted, self.dim, self.groups)
 
 
 def run(operation: Operation, x: Tensor, alpha: Value, c: Value) -> Tensor:
@@ -126,11 +126,11 @@ class _Fused(torch.autograd.Function):
         operation, bound, alpha, c = ctx.call
         if bound is None or torch.is_grad_enabled() or choice.observed() or choice.why_not_native(g) is not None:
             return _recomputed(ctx, g)
-        gx, sums = operation.backward(x, g, bound, sums=bool(tensors))
-        if sums is None:
+        gx, galpha, gc = operation.backward(x, g, bound, (alpha is None, c is None))
+        if not tensors:
             return gx, None
-        of_tensors = [total for total, number in zip(sums, (alpha, c), strict=True) if number is None]
-        return gx, None, *(_fit(total, value) for total, value in zip(of_tensors, tensors, strict=True))
+        found = (gradient for gradient in (galpha, gc) if gradient is not None)
+        return gx, None, *map(_fit, found, tensors)
 
 
 # The part of `apply` that unwraps functorch tensors is skipped: under a transform `run` never comes here.
@@ -154,10 +154,11 @@ def _recomputed(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     return gx, None, *rest
 
 
-def _fit(total: Tensor, value: Tensor) -> Tensor:
-    """The gradient of a parameter from its sums per channel, in the shape and dtype of the parameter."""
-    total = total if value.numel() == total.numel() else total.sum()
-    return total.to(value.dtype).reshape(value.shape)
+def _fit(gradient: Tensor, value: Tensor) -> Tensor:
+    """The gradient of a parameter from its values per channel, in the shape and dtype of the parameter."""
+    if gradient.shape == value.shape and gradient.dtype == value.dtype:
+        return gradient
+    return gradient.sum_to_size(value.numel()).to(value.dtype).reshape(value.shape)
 
 
 def _broadcast(x: Tensor, alpha: Value, c: Value, floor: float, dim: int) -> tuple[Value, Value]:

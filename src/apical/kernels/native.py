@@ -1,7 +1,7 @@
 """The C library: found, loaded and called here and nowhere else.
 
 Arguments are taken as checked: plain CPU tensors of one of DTYPES; alpha and c as `bind` prepared them. Their
-gradients come as float64 of shape (2, channels).
+gradients come as `channels` values in the dtype of the arithmetic, where `wanted` asks for them.
 """
 
 import ctypes
@@ -23,10 +23,10 @@ _Table = dict[torch.dtype, Callable[..., Any]]
 _POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "ada_forward": ([_POINTER, _POINTER, _SIZE, _POINTER, _INT], None),
-    "ada_backward": ([_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _POINTER, _INT], _INT),
+    "ada_backward": ([_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _POINTER, _POINTER, _INT], _INT),
     "pyramidal_forward": ([_POINTER, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER, _INT], None),
     "pyramidal_backward": (
-        [_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER, _INT],
+        [_POINTER, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _SIZE, _POINTER, _POINTER, _POINTER, _INT],
         _INT,
     ),
 }
@@ -99,8 +99,11 @@ def _functions(handle: ctypes.CDLL) -> dict[str, _Table]:
 class Bound(NamedTuple):
     """Parameters ready for C; `alive` holds the memory that `address` and the pointers behind it refer to."""
 
+    forward: Callable[..., None]
+    backward: Callable[..., int]
     address: int
     channels: int
+    dtype: torch.dtype
     alive: tuple[Any, ...]
 
 
@@ -112,69 +115,75 @@ def ada_forward(x: Tensor, bound: Bound) -> Tensor:
     n = x.numel()
     if n:
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
-        library().ada_forward[x.dtype](x.data_ptr(), y.data_ptr(), n, bound.address, threads)
+        bound.forward(x.data_ptr(), y.data_ptr(), n, bound.address, threads)
     return y
 
 
-def ada_backward(x: Tensor, g: Tensor, bound: Bound, *, sums: bool) -> tuple[Tensor, Tensor | None]:
-    """The gradient of x and, with `sums`, those of alpha and c."""
+Gradients = tuple[Tensor, Tensor | None, Tensor | None]
+
+
+def ada_backward(x: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool]) -> Gradients:
+    """The gradients of x, alpha and c."""
     if not x.is_contiguous():
         x = _dense(x)
     gx = torch.empty_like(x)
+    galpha, gc = _room(bound, wanted)
     n = x.numel()
-    totals = torch.zeros(2, bound.channels, dtype=torch.float64) if sums else None
     if n:
         step = 1
         if g.stride() != x.stride():
             g, step = _upstream(g, x.stride())
-        out = None if totals is None else totals.data_ptr()
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
-        if library().ada_backward[x.dtype](
-            x.data_ptr(), g.data_ptr(), step, gx.data_ptr(), n, bound.address, out, threads
+        if bound.backward(
+            x.data_ptr(), g.data_ptr(), step, gx.data_ptr(), n, bound.address, _at(galpha), _at(gc), threads
         ):
             raise MemoryError(_NO_MEMORY)
-    return gx, totals
+    return gx, galpha, gc
 
 
 def pyramidal_forward(z: Tensor, bound: Bound, dim: int, groups: int) -> Tensor:
     """basal(z') + ADA(z'') of a plain CPU tensor whose 2 * outputs channels stand along `dim`, group by group."""
-    z = _dense(z)
+    if not z.is_contiguous():
+        z = _dense(z)
     y = torch.empty_strided(*_halved(z, dim), dtype=z.dtype)
     n = y.numel()
     if n:
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
-        library().pyramidal_forward[z.dtype](
-            z.data_ptr(), y.data_ptr(), n, groups, y.size(dim) // groups, bound.address, threads
-        )
+        bound.forward(z.data_ptr(), y.data_ptr(), n, groups, y.size(dim) // groups, bound.address, threads)
     return y
 
 
 def pyramidal_backward(
-    z: Tensor, g: Tensor, bound: Bound, dim: int, groups: int, *, sums: bool
-) -> tuple[Tensor, Tensor | None]:
-    """The gradient of z and, with `sums`, those of alpha and c."""
-    z = _dense(z)
+    z: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool], dim: int, groups: int
+) -> Gradients:
+    """The gradients of z, alpha and c."""
+    if not z.is_contiguous():
+        z = _dense(z)
     gz = torch.empty_like(z)
+    galpha, gc = _room(bound, wanted)
     n = g.numel()
-    totals = torch.zeros(2, bound.channels, dtype=torch.float64) if sums else None
     if n:
-        g, step = _upstream(g, _halved(z, dim)[1])
-        out = None if totals is None else totals.data_ptr()
+        step = 1
+        if not (g.is_contiguous() and z.is_contiguous()):
+            g, step = _upstream(g, _halved(z, dim)[1])
+        outputs = g.size(dim) // groups
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
-        if library().pyramidal_backward[z.dtype](
-            z.data_ptr(),
-            g.data_ptr(),
-            step,
-            gz.data_ptr(),
-            n,
-            groups,
-            g.size(dim) // groups,
-            bound.address,
-            out,
+        if bound.backward(
+            z.data_ptr(), g.data_ptr(), step, gz.data_ptr(), n, groups, outputs, bound.address, _at(galpha), _at(gc),
             threads,
-        ):
+        ):  # fmt: skip
             raise MemoryError(_NO_MEMORY)
-    return gz, totals
+    return gz, galpha, gc
+
+
+def _room(bound: Bound, wanted: tuple[bool, bool]) -> tuple[Tensor | None, Tensor | None]:
+    """Room for the gradients of alpha and c; zeros, because an empty input leaves it untouched."""
+    alpha = torch.zeros(bound.channels, dtype=bound.dtype) if wanted[0] else None
+    return alpha, torch.zeros(bound.channels, dtype=bound.dtype) if wanted[1] else None
+
+
+def _at(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
 
 
 def is_dense(x: Tensor) -> bool:
@@ -213,25 +222,43 @@ def bind(
 ) -> Bound:
     """Prepare alpha and c (numbers, or tensors of one value or one per channel along `dim`) for calls on `x`.
 
-    Numbers are prepared once and remembered.
-    Without `basal_leak` (ADA) `inner` matters only where a parameter has several values.
+    With `basal_leak` for the pyramidal sum, without it for ADA. Numbers are prepared once and remembered.
     """
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     if type(alpha) is float and type(c) is float:
         inner = 1 if basal_leak is None else _inner(x, dim)
-        return _bound_numbers(alpha, c, dtype, inner, leak, floor, basal_leak or 0.0)
+        return _bind_numbers(alpha, c, x.dtype, inner, leak, floor, basal_leak)
     channels = max(v.numel() for v in (alpha, c) if isinstance(v, Tensor))
     inner = 1 if basal_leak is None and channels == 1 else _inner(x, dim)
-    return _bind_parameters(
-        _vector(alpha, dtype, channels), _vector(c, dtype, channels), inner, leak, floor, basal_leak or 0.0
-    )
+    return _bind(alpha, c, channels, x.dtype, inner, leak, floor, basal_leak)
 
 
 @lru_cache(maxsize=4096)
-def _bound_numbers(
-    alpha: float, c: float, dtype: torch.dtype, inner: int, leak: float, floor: float, basal_leak: float
+def _bind_numbers(
+    alpha: float, c: float, dtype: torch.dtype, inner: int, leak: float, floor: float, basal_leak: float | None
 ) -> Bound:
-    return _bind_parameters(_constant(alpha, dtype), _constant(c, dtype), inner, leak, floor, basal_leak)
+    return _bind(alpha, c, 1, dtype, inner, leak, floor, basal_leak)
+
+
+def _bind(
+    alpha: Value,
+    c: Value,
+    channels: int,
+    dtype: torch.dtype,
+    inner: int,
+    leak: float,
+    floor: float,
+    basal_leak: float | None,
+) -> Bound:
+    real = torch.float64 if dtype == torch.float64 else torch.float32
+    a, b = _vector(alpha, real, channels), _vector(c, real, channels)
+    values = _Parameters(a.data_ptr(), b.data_ptr(), channels, inner, leak, floor, basal_leak or 0.0)
+    code = library()
+    forward, backward = (
+        (code.ada_forward, code.ada_backward)
+        if basal_leak is None
+        else (code.pyramidal_forward, code.pyramidal_backward)
+    )
+    return Bound(forward[dtype], backward[dtype], ctypes.addressof(values), channels, real, (values, a, b))
 
 
 @lru_cache(maxsize=4096)
@@ -240,18 +267,17 @@ def _constant(value: float, dtype: torch.dtype) -> Tensor:
         return torch.tensor([value], dtype=dtype, device="cpu")
 
 
-def _bind_parameters(alpha: Tensor, c: Tensor, inner: int, leak: float, floor: float, basal_leak: float) -> Bound:
-    values = _Parameters(alpha.data_ptr(), c.data_ptr(), alpha.numel(), inner, leak, floor, basal_leak)
-    return Bound(ctypes.addressof(values), alpha.numel(), (values, alpha, c))
-
-
 def _inner(x: Tensor, dim: int) -> int:
     """How many neighbours in memory share a channel; a dimension of size 1 may have any stride, so count them."""
-    x = _dense(x)
-    return prod(x.shape[dim % x.dim() + 1 :]) if x.is_contiguous() else x.stride(dim)
+    if x.is_contiguous():
+        return 1 if dim == -1 else prod(x.shape[dim % x.dim() + 1 :])
+    return x.stride(dim) if is_dense(x) else _inner(x.contiguous(), dim)
 
 
 def _vector(value: Value, dtype: torch.dtype, channels: int) -> Tensor:
     """A parameter as C reads it: `channels` values in a row, in the dtype of the arithmetic."""
-    vector = value.to(dtype).reshape(-1) if isinstance(value, Tensor) else _constant(value, dtype)
-    return vector if vector.numel() == channels and vector.is_contiguous() else vector.expand(channels).contiguous()
+    if not isinstance(value, Tensor):
+        value = _constant(value, dtype)
+    elif value.dtype != dtype:
+        value = value.to(dtype)
+    return value if value.numel() == channels and value.is_contiguous() else value.expand(channels).contiguous()

@@ -107,10 +107,11 @@ CLONES static void NAME(backward_across)(const STORAGE *restrict x, const STORAG
     }
 }
 
-/* sums: NULL, or 2 * channels doubles for the gradients of alpha, then c. Returns 0, or 1 where memory ran out. */
+/* galpha, gc: NULL, or room for the gradients of alpha and c. Returns 0, or 1 where memory ran out. */
 EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t step, STORAGE *gx, int64_t n,
-                                     const parameters *with, double *sums, int threads) {
+                                     const parameters *with, REAL *galpha, REAL *gc, int threads) {
     UNPACK(with);
+    const int sums = galpha || gc;
     const int64_t unit = channels == 1 ? 1 : inner == 1 ? channels : inner;
     const int64_t units = n / unit;
     const int64_t pieces = PIECES_OF(n, units);
@@ -135,7 +136,10 @@ EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t
             own[channels + channel] += pair[1];
         }
     }
-    if (sums) add_pieces(sums, partial, pieces, 2 * channels);
+    for (int64_t i = 0; i < channels; i++) {
+        if (galpha) galpha[i] = (REAL)sum_of_pieces(partial + i, pieces, 2 * channels);
+        if (gc) gc[i] = (REAL)sum_of_pieces(partial + channels + i, pieces, 2 * channels);
+    }
     free(partial);
     return 0;
 }
@@ -248,9 +252,10 @@ CLONES static void NAME(sum_backward_across)(const STORAGE *restrict basal, cons
 
 /* As apical_ada_backward; gz has the layout of z, g that of y. */
 EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, int64_t step, STORAGE *gz, int64_t n,
-                                           int64_t groups, int64_t outputs, const parameters *with, double *sums,
-                                           int threads) {
+                                           int64_t groups, int64_t outputs, const parameters *with, REAL *galpha,
+                                           REAL *gc, int threads) {
     UNPACK(with);
+    const int sums = galpha || gc;
     const REAL basal_leak = (REAL)with->basal_leak;
     const int64_t width = outputs * inner;
     const int64_t unit = channels == 1 ? 1 : inner == 1 ? width : inner;
@@ -282,7 +287,10 @@ EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, i
             own[channels + channel] += pair[1];
         }
     }
-    if (sums) add_pieces(sums, partial, pieces, 2 * channels);
+    for (int64_t i = 0; i < channels; i++) {
+        if (galpha) galpha[i] = (REAL)sum_of_pieces(partial + i, pieces, 2 * channels);
+        if (gc) gc[i] = (REAL)sum_of_pieces(partial + channels + i, pieces, 2 * channels);
+    }
     free(partial);
     return 0;
 }

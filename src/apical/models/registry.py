@@ -107,7 +107,7 @@ def create(name: str, unit: "str | Unit | None", *, seed: int | None = None, **d
     network = find(name)
     arguments = _checked_dims(name, network, dims)
     if network.takes_unit:
-        arguments["unit"] = _started(Unit.parse(unit), network)  # type: ignore[arg-type]
+        arguments["unit"] = unit_for(name, unit)  # type: ignore[arg-type]
     elif unit is not None:
         raise InvalidArgumentError(
             f"network {name!r} takes no unit: call apical.convert_(apical.models.create({name!r}, None), '{unit}')"
@@ -119,8 +119,9 @@ def create(name: str, unit: "str | Unit | None", *, seed: int | None = None, **d
     return model
 
 
-def _started(unit: Unit, network: Network) -> Unit:
-    """The unit with the network's own start of a learned alpha, unless it brings one."""
+def unit_for(name: str, unit: str | Unit) -> Unit:
+    """The unit as `create` uses it: a learned alpha that does not say where it starts has the network's own start."""
+    unit, network = Unit.parse(unit), find(name)
     if unit.alpha == "learn" and unit.alpha_init is None:
         return replace(unit, alpha_init=network.alpha_start[unit.pyramidal])
     return unit
@@ -147,6 +148,8 @@ def _seeded(seed: int | None) -> Iterator[None]:
     if seed is None:
         yield
         return
+    if not isinstance(seed, int) or seed < 0:
+        raise InvalidArgumentError(f"seed is {seed!r}, but must be an integer from 0 on")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield

@@ -128,7 +128,7 @@ class _Pyramidal(nn.Module):
             z = add_to_basal_(z, residual, self.channel_dim)
         operation = eager.Pyramidal(
             apical.leak,
-            FLOOR if isinstance(alpha, Tensor) else 0.0,
+            0.0 if type(alpha) is float else FLOOR,  # a learned alpha may also be what stands for it in a trace
             self.channel_dim,
             basal.negative_slope if type(basal) is nn.LeakyReLU else 0.0,
             self.groups,

@@ -27,10 +27,11 @@ class _AddToBasal(torch.autograd.Function):
 
 def may_add_to_basal(z: Tensor, residual: Tensor, norm: nn.Module | None, dim: int) -> bool:
     """True where nobody else needs `z` as it is (not the layer it comes from, nor a hook), and the shapes agree."""
-    fresh = norm is None or (isinstance(norm, _BatchNorm) and not norm._forward_hooks)
+    if choice.path(z) != "native" or not (norm is None or (isinstance(norm, _BatchNorm) and not norm._forward_hooks)):
+        return False
     shape = list(z.shape)
     shape[dim] //= 2
-    return fresh and list(residual.shape) == shape and residual.dtype == z.dtype and choice.path(z) == "native"
+    return list(residual.shape) == shape and residual.dtype == z.dtype
 
 
 def add_to_basal_(z: Tensor, residual: Tensor, dim: int) -> Tensor:

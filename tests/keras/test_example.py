@@ -1,0 +1,23 @@
+"""The example runs as it stands. It needs scikit-learn, so it runs where torch is the backend of Keras."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "keras_lenet.py"
+
+
+def test_lenet_learns_the_digits_that_come_with_scikit_learn() -> None:
+    command = [sys.executable, str(EXAMPLE), "digits", "3"]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=one_thread, capture_output=True, text=True, check=True)
+    accuracy = [float(value) for value in re.findall(r"val_accuracy: ([\d.]+)", done.stdout)]
+    assert len(accuracy) == 3
+    assert accuracy[-1] > 0.8
+
+
+def test_the_example_is_short() -> None:
+    code = EXAMPLE.read_text(encoding="utf-8").split('"""')[2]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 26
