@@ -28,6 +28,20 @@ def test_fabric_serves_what_plain_torch_does_not():
         engine(spec, Execution(device="cpu", strategy="dpp"))
 
 
+def test_float16_on_the_cpu_is_refused_rather_than_replaced():
+    spec = TrialSpec(data="digits", model="mlp-1", precision="16-mixed")
+    with pytest.raises(InvalidArgumentError, match="use bf16-mixed or 32"):
+        engine(spec, Execution(device="cpu"))
+
+
+@pytest.mark.slow
+def test_a_compiled_network_trains_alike_and_records_gradients(spec, tmp_path):
+    plain = run(spec, ONE_THREAD, tmp_path / "plain")
+    compiled = run(spec, Execution(threads=1, compile=True), tmp_path / "compiled")
+    assert [h["loss"] for h in compiled.history] == pytest.approx([h["loss"] for h in plain.history], rel=1e-4)
+    assert compiled.history[0]["dynamics"]["gradient"]
+
+
 def test_one_device_by_fabric_gives_the_bits_of_plain_torch(spec, tmp_path, monkeypatch):
     plain = run(spec, ONE_THREAD, tmp_path / "plain")
     monkeypatch.setattr("apical.train.devices.Plain", lambda: Parallel(spec, Execution(device="cpu")))

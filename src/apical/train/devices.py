@@ -132,6 +132,8 @@ class Parallel(Plain):
 def engine(spec: TrialSpec, execution: Execution) -> Plain:
     """The side that can do what is asked."""
     on_cpu = execution.device == "cpu" or (execution.device == "auto" and not _accelerator())
+    if on_cpu and spec.precision == "16-mixed":  # Fabric would quietly take bf16: another trial than the spec names
+        raise InvalidArgumentError("precision is '16-mixed', but the CPU has no such mode: use bf16-mixed or 32")
     plain = on_cpu and execution.devices == 1 and execution.strategy == "auto" and spec.precision == "32"
     return Plain() if plain else Parallel(spec, execution)
 
