@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := lab,onnx,keras,test
+EXTRAS := lab,onnx,keras,tensorboard,test
 
 KERAS_BACKENDS := jax tensorflow
 KERAS_TESTS := $(KERAS_BACKENDS:%=test-keras-%)

@@ -31,3 +31,15 @@ class DataError(ApicalError, ValueError):
 
 class MissingDataError(DataError):
     """A data set whose files are not on this machine; the message says who has them and where to put them."""
+
+
+class TrainingError(ApicalError, RuntimeError):
+    """A trial that cannot be run, continued or evaluated as asked."""
+
+
+class CheckpointError(TrainingError):
+    """A checkpoint that is damaged, belongs to something else, or could not be written."""
+
+
+class AlreadyEvaluatedError(TrainingError):
+    """The test split of a trial was opened before; it is opened once."""

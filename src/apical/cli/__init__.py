@@ -10,6 +10,8 @@ from apical.errors import ApicalError, MissingExtraError
 COMMANDS = {
     "demo": "see what apical does, in a minute, with no data needed",
     "data": "prepare, check, list and look at data sets",
+    "train": "train one network on one data set, resumable at any time",
+    "predict": "let a trained network name new images, clips, texts or numbers",
     "bench": "measure the activations on this machine",
     "convert": "show what conversion would do to a network, without writing anything",
     "env": "show versions, CPU and which kernel serves, and why",

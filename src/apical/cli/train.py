@@ -1,0 +1,141 @@
+"""`apical train`."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from apical.errors import InvalidArgumentError
+from apical.train import Event, Execution, TrialResult, TrialSpec, evaluate, run
+from apical.train.evaluation import OUTPUTS, TestResult
+from apical.train.reporting import Callback
+from apical.train.result import stored_spec
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+STOPPED = 130
+
+
+@app.command(epilog='Example: apical train --data digits --model mlp-1 --unit "ada(alpha=0.3)" --epochs 5')
+def train(
+    data: Annotated[str | None, typer.Option(help="A name from `apical data list`, or the path of your own.")] = None,
+    model: Annotated[str | None, typer.Option(help="A network's name, or package.module:factory.")] = None,
+    unit: Annotated[str, typer.Option(help='The neuron, e.g. relu, "ada(alpha=0.3)", pynada.')] = "relu",
+    epochs: Annotated[int | None, typer.Option(min=1, help="By default the paper's, or 30.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples of all devices; the paper's, or 64.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of Adam; the paper's, or 0.001.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides first weights, data order and dropout.")] = 0,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Another field of the trial, as name=value.")] = None,
+    dim: Annotated[list[str] | None, typer.Option(help="A dimension of the network, as name=value.")] = None,
+    corrupt: Annotated[list[str] | None, typer.Option(help="A corruption of the data; may be repeated.")] = None,
+    root: Annotated[Path | None, typer.Option(help="The folder or archive that holds the data.")] = None,
+    partial: Annotated[bool, typer.Option("--partial", help="Accept a subset of the data, and mark it so.")] = False,
+    convert: Annotated[bool, typer.Option("--convert", help="Build with ReLU, then convert_ to the unit.")] = False,
+    precision: Annotated[str, typer.Option(help="32, bf16-mixed or 16-mixed.")] = "32",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    devices: Annotated[int, typer.Option(min=1, help="How many of them.")] = 1,
+    strategy: Annotated[str, typer.Option(help="auto, ddp, or another of Lightning Fabric's.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
+    compile_: Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder; by default runs/...")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    test: Annotated[bool, typer.Option("--test/--no-test", help="Open the test split, once, at the end.")] = True,
+) -> int:
+    """Train one network on one data set; stop it at any time and start it again."""
+    how = Execution(
+        device=device, devices=devices, strategy=strategy, threads=threads, compile=compile_,
+        tensorboard=tensorboard, root=None if root is None else str(root),
+    )  # fmt: skip
+    if resume is not None:
+        spec, out = stored_spec(resume), resume
+    else:
+        spec = _spec(data, model, how, partial, {
+            "unit": unit, "epochs": epochs, "batch": batch, "learning_rate": lr, "seed": seed,
+            "dims": _values(dim), "corruptions": tuple(corrupt or ()), "convert": convert, "precision": precision,
+            **_values(set_),
+        })  # fmt: skip
+    folder = out or Path("runs") / spec.name
+    with showing(spec) as callback:
+        result = run(spec, how, folder, [callback])
+    return _conclude(result, folder, test=test)
+
+
+def _spec(data: str | None, model: str | None, how: Execution, partial: bool, given: dict[str, Any]) -> TrialSpec:
+    """The paper's protocol for this data and network, with what was given; the task decides what is left open."""
+    if data is None or model is None:
+        raise InvalidArgumentError("say what to train: --data and --model, or --resume and the folder of a run")
+    changes = {name: value for name, value in given.items() if value is not None}
+    spec = TrialSpec.paper(data, model, **changes)
+    from apical.data import load  # noqa: PLC0415  numpy and torch are there only now
+
+    loaded = load(data, how.root, partial, split=spec.split, size=spec.size)
+    defaults: dict[str, Any] = {"partial": loaded.partial}
+    if loaded.task == "regression" and spec.loss == "cross-entropy":
+        defaults |= {"loss": "l1", "metric": "mae"}
+    return replace(spec, **(defaults | {k: v for k, v in changes.items() if k in defaults}))
+
+
+def _values(pairs: list[str] | None) -> dict[str, Any]:
+    """name=value pairs, the values as TOML reads them, or as text where it cannot."""
+    import tomllib  # noqa: PLC0415
+
+    found: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, equals, text = (part.strip() for part in pair.partition("="))
+        if not equals or not name.isidentifier():
+            raise InvalidArgumentError(f"{pair!r} is not understood: write name=value")
+        try:
+            found[name] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[name] = text
+    return found
+
+
+@contextmanager
+def showing(spec: TrialSpec) -> Iterator[Callback]:
+    """Live progress on a terminal; elsewhere one line for each epoch, on stderr."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    every = max(1, spec.epochs // 100)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=spec.epochs, words="")
+
+        def show(event: Event) -> None:
+            done = event.epoch - 1 + event.batch / event.batches
+            bar.update(task, description=f"epoch {event.epoch}/{event.epochs}", completed=done, words=_words(event))
+            if event.record is not None and (event.epoch % every == 0 or event.epoch == event.epochs):
+                value = event.record["validation"][spec.metric]
+                said = "not finite" if value is None else f"{value:.4f}"
+                console.print(f"epoch {event.epoch}/{event.epochs}: {_words(event)}, validation {spec.metric} {said}")
+
+        yield show
+
+
+def _words(event: Event) -> str:
+    minutes, seconds = divmod(int(event.seconds_left), 60)
+    return f"loss {event.loss:.4f}, {event.samples_per_second:,.0f} samples/s, {minutes}:{seconds:02d} left"
+
+
+def _conclude(result: TrialResult, folder: Path, *, test: bool) -> int:
+    """The final line, of the first process alone."""
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        return 0
+    if result.state == "stopped":
+        print(f"stopped by {result.reason}; continue with: apical train --resume {folder}")
+        return STOPPED
+    if result.state == "diverged":
+        print(f"diverged: {result.reason}; the last finite model is kept")
+    name = result.spec.metric
+    words = [f"validation {name} {result.metric:.4f} (epoch {result.best_epoch})"]
+    if test:
+        found = TestResult.load(folder) if (folder / OUTPUTS).exists() else evaluate(result)
+        words.append(f"test {name} {found.scores[name]:.4f}")
+    print(", ".join([*words, f"folder {folder}"]))
+    return 0

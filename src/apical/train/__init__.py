@@ -1,0 +1,23 @@
+"""Training one trial: fast, reproducible, resumable, on one device or many."""
+
+from apical.train.checkpoint import Checkpoint
+from apical.train.evaluation import TestResult, evaluate
+from apical.train.prediction import Prediction, predict
+from apical.train.reporting import Event
+from apical.train.result import TrialResult
+from apical.train.spec import RESULTS_VERSION, Execution, TrialSpec
+from apical.train.trial import run
+
+__all__ = [
+    "RESULTS_VERSION",
+    "Checkpoint",
+    "Event",
+    "Execution",
+    "Prediction",
+    "TestResult",
+    "TrialResult",
+    "TrialSpec",
+    "evaluate",
+    "predict",
+    "run",
+]

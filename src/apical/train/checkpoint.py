@@ -1,0 +1,128 @@
+"""Checkpoints: one safetensors file, the tensors by name and everything else as JSON in its header.
+
+One file and one rename, so that weights, optimiser, random state, position and best model always belong together.
+Nothing is unpickled: a file that is not plainly what it says is refused.
+"""
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from apical import extras
+from apical.errors import CheckpointError
+from apical.train.files import write_whole
+
+FORMAT: Final = "apical checkpoint 1"
+HEADER_LIMIT: Final = 1 << 26
+SIZE_LIMIT: Final = 1 << 36
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Tensors by name, and what JSON can say."""
+
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+
+    def part(self, prefix: str) -> dict[str, Tensor]:
+        """The tensors whose names start with `prefix` and a colon, without it."""
+        start = f"{prefix}:"
+        return {name.removeprefix(start): t for name, t in self.tensors.items() if name.startswith(start)}
+
+
+def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write a checkpoint whole or not at all."""
+    safetensors = extras.load("safetensors.torch", extra="lab")
+    text = json.dumps(facts, allow_nan=False)
+    data = safetensors.save(_separate(tensors), metadata={"format": FORMAT, "facts": text})
+    write_whole(path, data)
+
+
+def load(path: Path) -> Checkpoint:
+    """Read a checkpoint on the CPU, or raise CheckpointError."""
+    facts = read_facts(path)
+    safetensors = extras.load("safetensors", extra="lab")
+    try:
+        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+            names = list(file.keys())
+            return Checkpoint({name: file.get_tensor(name).clone() for name in names}, facts)
+    except (safetensors.SafetensorError, OSError, ValueError, RuntimeError, KeyError, AttributeError) as error:
+        raise damaged(path, error) from error
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """The facts alone; every check of the header that does not need the tensors."""
+    header = _header(path)
+    meta = header.get("__metadata__")
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT or not isinstance(meta.get("facts"), str):
+        raise CheckpointError(f"{path} is a safetensors file, but no checkpoint of apical ({FORMAT!r} is not in it)")
+    try:
+        facts = json.loads(meta["facts"])
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, error) from error
+    if not isinstance(facts, dict):
+        raise damaged(path, "its facts are no table")
+    return facts
+
+
+def _header(path: Path) -> dict[str, Any]:
+    try:
+        size = path.stat().st_size
+        if not 8 < size <= SIZE_LIMIT:
+            raise damaged(path, f"{size:,} bytes")
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if not 2 <= length <= min(HEADER_LIMIT, size - 8):
+                raise damaged(path, f"a header of {length:,} bytes in a file of {size:,}")
+            header = json.loads(file.read(length))
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError, struct.error) as error:
+        raise damaged(path, error) from error
+    if not isinstance(header, dict):
+        raise damaged(path, "its header is no table")
+    return header
+
+
+def damaged(path: Path, why: object) -> CheckpointError:
+    """The sentence for a file that is not what it says."""
+    return CheckpointError(
+        f"{path} is not a checkpoint or is damaged ({' '.join(str(why).split())[:150]}): delete it to start again"
+    )
+
+
+def copy_into(target: Mapping[str, Tensor], source: Mapping[str, Tensor], *, what: str) -> None:
+    """Copy tensors by name, in place; names, shapes and dtypes must agree exactly."""
+    missing, strange = sorted(target.keys() - source.keys()), sorted(source.keys() - target.keys())
+    if missing or strange:
+        raise CheckpointError(f"{what} does not fit: it lacks {missing[:3]} and has the unknown {strange[:3]}")
+    for name, tensor in target.items():
+        given = source[name]
+        if given.shape != tensor.shape or given.dtype != tensor.dtype:
+            raise CheckpointError(
+                f"{what} does not fit: {name} is {given.dtype} {tuple(given.shape)} and should be "
+                f"{tensor.dtype} {tuple(tensor.shape)}"
+            )
+    with torch.no_grad():
+        for name, tensor in target.items():
+            tensor.copy_(source[name])
+
+
+def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous CPU tensors that share no memory, as the format wants them."""
+    seen: set[int] = set()
+    out = {}
+    for name, tensor in tensors.items():
+        flat = tensor.detach().to("cpu").contiguous()
+        storage = flat.untyped_storage()
+        if storage.data_ptr() in seen or storage.nbytes() != flat.numel() * flat.element_size():
+            flat = flat.clone(memory_format=torch.contiguous_format)
+        seen.add(flat.untyped_storage().data_ptr())
+        out[name] = flat
+    return out

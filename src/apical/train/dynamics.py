@@ -1,0 +1,143 @@
+"""What happens inside: shares of inactive and saturated units and gradient norms, taken on one batch.
+
+A unit is inactive where its input x is below 0, and saturated where alpha*x > 5, far behind the peak of ADA; the second
+is recorded of units that have an alpha. Watching changes no number of the training.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from apical.kernels import composite
+from apical.nn.activations import ADA, Activation, Shared
+from apical.nn.pyramidal import _Pyramidal
+
+Shares = dict[str, dict[str, float | None]]
+
+SATURATED = 5.0
+_TORCH = (
+    nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.SiLU, nn.GELU, nn.ELU, nn.SELU, nn.CELU, nn.Sigmoid, nn.Hardtanh, nn.ReLU6,
+    nn.Hardswish, nn.Mish, nn.Softplus, nn.PReLU, nn.RReLU, nn.LogSigmoid, nn.Hardsigmoid, nn.Threshold,
+)  # fmt: skip
+
+
+class _Counts:
+    """Units seen below zero, behind the peak, and altogether, by the name of their activation."""
+
+    def __init__(self) -> None:
+        self.inactive: Counter[str] = Counter()
+        self.saturated: Counter[str] = Counter()
+        self.total: Counter[str] = Counter()
+
+    @torch.no_grad()
+    def add(self, name: str, activation: nn.Module, x: Tensor) -> None:
+        self.inactive[name] += int((x < 0).sum())
+        self.total[name] += x.numel()
+        owner = activation.owner if isinstance(activation, Shared) else activation
+        if isinstance(owner, ADA):
+            alpha = owner.effective_alpha.to(x.device)
+            if alpha.numel() > 1:
+                alpha = alpha.view([-1 if d == owner.dim % x.dim() else 1 for d in range(x.dim())])
+            self.saturated[name] += int((alpha * x > SATURATED).sum())
+
+    def shares(self, counts: Counter[str]) -> dict[str, float | None]:
+        return {name: count / max(1, self.total[name]) for name, count in counts.items()}
+
+
+@contextmanager
+def watching(network: nn.Module, *, units: bool = True) -> Iterator[Shares]:
+    """Fills the yielded record when the block ends: run one forward and one backward pass in it.
+
+    Without `units`, gradients alone: wrappers would make a compiled network compile again.
+    """
+    record: Shares = {}
+    counts = _Counts()
+    with _watchers(network, counts) if units else nullcontext():
+        yield record
+    record["inactive"] = counts.shares(counts.inactive)
+    record["saturated"] = counts.shares(counts.saturated)
+    record["gradient"] = gradient_norms(network)
+
+
+def watched_if(condition: bool, network: nn.Module, *, units: bool = True) -> AbstractContextManager[Shares]:
+    """`watching` where the condition holds, else nothing."""
+    return watching(network, units=units) if condition else nullcontext({})
+
+
+def gradient_norms(network: nn.Module) -> dict[str, float | None]:
+    """The Euclidean norm of the gradient of each module's own parameters; None where it is not finite."""
+    norms: dict[str, float | None] = {}
+    for name, module in network.named_modules():
+        grads = [p.grad for p in module.parameters(recurse=False) if p.grad is not None]
+        if grads:
+            norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g.float()) for g in grads])))
+            norms[name] = norm if isfinite(norm) else None
+    return norms
+
+
+@contextmanager
+def _watchers(network: nn.Module, counts: _Counts) -> Iterator[None]:
+    """Count the inputs of every activation while the block runs.
+
+    Methods are wrapped on the instances; hooks would keep pyramidal layers from their fused kernel, which rounds
+    differently.
+    """
+    wrapped: list[tuple[Any, str]] = []
+    inner: list[nn.Module] = []  # an owner about to be called by the Shared that was just counted
+    for name, module in network.named_modules():
+        if isinstance(module, (Activation, Shared, *_TORCH)):
+            module.forward = _counting(name, module, counts, inner)  # type: ignore[method-assign]
+            wrapped.append((module, "forward"))
+        elif isinstance(module, _Pyramidal):
+            module._fused = _spying(name, module, counts)  # type: ignore[method-assign, assignment]
+            wrapped.append((module, "_fused"))
+    try:
+        yield
+    finally:
+        for module, method in wrapped:
+            delattr(module, method)
+
+
+def _counting(name: str, module: nn.Module, counts: _Counts, inner: list[nn.Module]) -> Callable[[Tensor], Tensor]:
+    original = module.forward
+
+    def forward(x: Tensor) -> Tensor:
+        if inner and inner[-1] is module:
+            inner.pop()
+        else:
+            counts.add(name, module, x.detach())
+            if isinstance(module, Shared):
+                inner.append(module.owner)
+        return original(x)  # type: ignore[no-any-return]
+
+    return forward
+
+
+def _spying(name: str, layer: _Pyramidal, counts: _Counts) -> Callable[[Tensor, Tensor | None], Tensor | None]:
+    """The layer's fused sum, its input counted: the activations inside it are never called."""
+    original = layer._fused
+
+    def fused(z: Tensor, residual: Tensor | None) -> Tensor | None:
+        out = original(z, residual)
+        if out is not None:  # a residual was added to z in place
+            basal, apical = composite.branches(z.detach(), layer.groups, layer.channel_dim)
+            counts.add(f"{name}.basal" if name else "basal", layer.basal, basal)
+            counts.add(f"{name}.apical" if name else "apical", layer.apical, apical)
+        return out
+
+    return fused
+
+
+def learned_values(network: nn.Module) -> dict[str, float]:
+    """Each learned alpha or beta as the network uses it, by name; the mean where there is one for each channel."""
+    values = {}
+    for name, module in network.named_modules():
+        if isinstance(module, Activation) and module.learned in module._parameters:
+            value = module.effective_alpha if isinstance(module, ADA) else getattr(module, str(module.learned))
+            values[f"{name}.{module.learned}" if name else str(module.learned)] = float(value.detach().mean())
+    return values

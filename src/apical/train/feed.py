@@ -1,0 +1,81 @@
+"""Batches for the loop: gathered from one tensor where the split fits into memory, else made by `apical.data`."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import islice
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from apical.data import Batches, Split
+
+IN_MEMORY = 1 << 29
+"""Bytes that the inputs of a split may take to be held as one float32 tensor."""
+AT_ONCE = 1 << 20
+"""Values in the inputs of one batch where nothing is trained."""
+PIECE = 4096
+
+
+class Feed:
+    """The batches of a split for one rank; `how` are the arguments of `apical.data.Batches`.
+
+    Where nothing is augmented, inputs are a pure function of the sample, so that they can be made once and gathered.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        size: int,
+        *,
+        device: torch.device,
+        channels_last: bool = False,
+        passes: int = 1,
+        **how: Any,
+    ) -> None:
+        self.split, self.size, self.device, self.passes = split, size, device, passes
+        self.batches = Batches(split, size, **how)
+        self.format = torch.channels_last if channels_last and len(split.shape) == 3 else torch.preserve_format
+        self.in_memory = not self.batches.augment and 4 * len(split) * prod(split.shape) <= IN_MEMORY
+
+    def __len__(self) -> int:
+        return self.passes * len(self.batches)
+
+    def samples(self, batch: int) -> int:
+        """Samples of batch number `batch`, of all ranks together."""
+        return min(self.size, len(self.split) - batch % len(self.batches) * self.size)
+
+    def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and labels of the batches from number `start` on; each pass has an order of its own."""
+        first, start = divmod(start, len(self.batches))
+        for number in range(first, self.passes):
+            make = self._gathered if self.in_memory else self._made
+            yield from make(epoch * self.passes + number, start)
+            start = 0
+
+    @cached_property
+    def _whole(self) -> tuple[Tensor, Tensor]:
+        n = len(self.split)
+        pieces = [self.split.inputs(np.arange(i, min(i + PIECE, n))) for i in range(0, n, PIECE)]
+        labels = torch.from_numpy(np.ascontiguousarray(self.split.labels))
+        return torch.cat(pieces).to(self.device), labels.to(self.device)
+
+    def _gathered(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
+        inputs, labels = self._whole
+        for positions in self.batches.positions(epoch)[start:]:
+            rows = torch.from_numpy(positions).to(self.device)
+            yield inputs.index_select(0, rows).to(memory_format=self.format), labels.index_select(0, rows)
+
+    def _made(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in islice(self.batches.epoch(epoch), start, None):
+            yield batch.inputs.to(self.device, memory_format=self.format), batch.labels.to(self.device)
+
+
+def evaluation_batch(split: Split, batch: int) -> int:
+    """Samples evaluated at once: as many as fill AT_ONCE, but no fewer than a training batch holds.
+
+    A function of spec and data alone, so that sums round alike wherever a trial runs.
+    """
+    return max(batch, min(1024, AT_ONCE // max(1, prod(split.shape))))

@@ -1,0 +1,66 @@
+"""Losses by name: mean over the samples, in float32, and what their outputs say.
+
+`binary` is the binary cross-entropy: of one output a logit, of two the mean over both softmax outputs, which is the
+cross-entropy.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from apical.errors import TrainingError
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+CLASSIFICATION = ("cross-entropy", "binary")
+REGRESSION = ("l1", "mse")
+NAMES = (*CLASSIFICATION, *REGRESSION)
+
+
+def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """(n, classes) outputs and (n,) classes."""
+    return functional.cross_entropy(outputs.float(), labels)
+
+
+def binary(outputs: Tensor, labels: Tensor) -> Tensor:
+    """(n, 1) logits of class 1, or (n, 2) outputs, and (n,) classes 0 or 1."""
+    if outputs.shape[1] == 2:
+        return cross_entropy(outputs, labels)
+    return functional.binary_cross_entropy_with_logits(outputs.float().squeeze(1), labels.float())
+
+
+def l1(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean absolute error; outputs take the shape of the targets."""
+    return functional.l1_loss(outputs.float().reshape(targets.shape), targets)
+
+
+def mse(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean squared error; outputs take the shape of the targets."""
+    return functional.mse_loss(outputs.float().reshape(targets.shape), targets)
+
+
+BY_NAME: dict[str, Loss] = {"cross-entropy": cross_entropy, "binary": binary, "l1": l1, "mse": mse}
+
+
+def log_probabilities(outputs: Tensor) -> Tensor:
+    """(n, classes) log-probabilities in float32 from outputs, or from one logit the two of a binary task."""
+    outputs = outputs.float()
+    if outputs.shape[1] == 1:
+        return torch.cat([functional.logsigmoid(-outputs), functional.logsigmoid(outputs)], dim=1)
+    return functional.log_softmax(outputs, dim=1)
+
+
+def check_outputs(name: str, outputs: Tensor, labels: Tensor, classes: int | None) -> None:
+    """Refuse a network whose outputs do not fit the loss and the data, before anything is trained."""
+    shape = tuple(outputs.shape)
+    if name in REGRESSION:
+        fits = outputs.numel() == labels.numel()
+        wanted = f"as many values as the targets {tuple(labels.shape)}"
+    else:
+        allowed = (1, 2) if name == "binary" else (classes,)
+        fits = outputs.dim() == 2 and shape[1] in allowed
+        wanted = f"{len(labels)} rows of {' or '.join(map(str, allowed))} values"
+    if not fits:
+        raise TrainingError(f"the network gives outputs of shape {shape}, but the loss {name!r} needs {wanted}")

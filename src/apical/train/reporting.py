@@ -1,0 +1,58 @@
+"""What a run tells while it runs: events for callbacks, with the time that is left."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Literal
+
+INTERVAL = 0.1
+"""Seconds between two events of kind "batch"."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Where a run stands. `epoch` counts from 1; `record` is the finished epoch's entry of the history."""
+
+    kind: Literal["batch", "epoch"]
+    epoch: int
+    epochs: int
+    batch: int
+    batches: int
+    loss: float
+    samples_per_second: float
+    seconds_left: float
+    record: dict[str, Any] | None = None
+
+
+Callback = Callable[[Event], None]
+
+
+class Reporter:
+    """Calls the callbacks, batches at most every INTERVAL seconds; measures what was done since it was made."""
+
+    def __init__(self, callbacks: Iterable[Callback], *, epochs: int, batches: int, samples: int) -> None:
+        self.callbacks = tuple(callbacks)
+        self.epochs, self.batches, self.samples = epochs, batches, samples
+        self._start = self._last = perf_counter()
+        self._done = 0
+
+    def batch(self, epoch: int, batch: int, loss: float) -> None:
+        """A batch was trained."""
+        self._done += 1
+        if self.callbacks and (now := perf_counter()) - self._last >= INTERVAL:
+            self._last = now
+            self._tell("batch", epoch, batch, loss, None)
+
+    def epoch(self, epoch: int, record: dict[str, Any]) -> None:
+        """An epoch was trained and validated."""
+        self._tell("epoch", epoch, self.batches, record["loss"], record)
+
+    def _tell(self, kind: Any, epoch: int, batch: int, loss: float, record: dict[str, Any] | None) -> None:
+        rate = self._done / max(perf_counter() - self._start, 1e-9)
+        left = (self.epochs - epoch) * self.batches + self.batches - batch
+        event = Event(
+            kind, epoch, self.epochs, batch, self.batches, loss,
+            rate * self.samples / self.batches, left / rate if rate else 0.0, record,
+        )  # fmt: skip
+        for callback in self.callbacks:
+            callback(event)

@@ -1,0 +1,92 @@
+"""What a trial leaves behind: a folder, and TrialResult, which reads it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from apical.errors import ApicalError, CheckpointError
+from apical.train.files import read_text, write_whole
+from apical.train.spec import Execution, TrialSpec
+
+if TYPE_CHECKING:
+    from torch import nn
+
+State = Literal["done", "diverged", "stopped"]
+
+SPEC, RESULT = "spec.json", "result.json"
+LAST, BEST, FINITE = "last.safetensors", "best.safetensors", "finite.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """A trial that ran: `state` is done, diverged (see `reason`) or stopped, and then `run` continues it.
+
+    `best_epoch` counts from 1 (0: the first weights); `validation` holds every metric of that model on the validation
+    split. Of a diverged trial, that model is the last one with finite weights. `history` has one entry for each epoch:
+    learning rate, mean training loss (without the L2 penalty), validation metrics, learned values, dynamics. `timings`
+    has the seconds of each epoch. `data` says which data it was, `input` how samples become inputs.
+    """
+
+    directory: Path
+    spec: TrialSpec
+    execution: Execution
+    state: State
+    reason: str = ""
+    best_epoch: int = 0
+    validation: Mapping[str, float | None]
+    history: list[dict[str, Any]]
+    timings: list[dict[str, float]]
+    parameters: int
+    environment: Mapping[str, str]
+    data: Mapping[str, Any]
+    input: Mapping[str, Any]
+
+    @property
+    def metric(self) -> float:
+        """The validation metric that the spec names, of the model that is kept."""
+        value = self.validation.get(self.spec.metric)
+        return float("nan") if value is None else value
+
+    @property
+    def weights(self) -> Path:
+        """The file with the weights of the model that is kept."""
+        return self.directory / (FINITE if self.state == "diverged" else BEST)
+
+    def network(self) -> "nn.Module":
+        """The model that is kept, on the CPU, in evaluation mode."""
+        from apical.train.prediction import network_of  # noqa: PLC0415  torch is not needed to read a result
+
+        return network_of(self)
+
+    def save(self) -> None:
+        """Write result.json, which marks the trial as finished."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "directory"}
+        values |= {"spec": self.spec.as_dict(), "execution": self.execution.as_dict()}
+        write_whole(self.directory / RESULT, (json.dumps(values, indent=1, allow_nan=False) + "\n").encode())
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Self:
+        """The result in a trial's folder; only finished trials have one."""
+        folder = Path(directory)
+        path = folder / RESULT
+        if not path.is_file():
+            raise CheckpointError(f"there is no finished trial in {folder}: run it, or continue it with --resume")
+        try:
+            values = json.loads(read_text(path))
+            values |= {"spec": TrialSpec.from_dict(values["spec"])}
+            values |= {"execution": Execution.from_dict(values["execution"])}
+            return cls(directory=folder, **values)
+        except ApicalError:
+            raise
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from error
+
+
+def stored_spec(directory: str | Path) -> TrialSpec:
+    """The spec that a trial's folder was made for."""
+    path = Path(directory) / SPEC
+    if not path.is_file():
+        raise CheckpointError(f"{directory} is no trial's folder: there is no {SPEC} in it")
+    return TrialSpec.from_json(read_text(path))

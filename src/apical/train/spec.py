@@ -1,0 +1,143 @@
+"""What a trial is (TrialSpec: frozen, hashed) and how it is run (Execution: recorded, not hashed)."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+from apical.data import corruptions
+from apical.errors import InvalidArgumentError
+from apical.nn import Unit
+from apical.train import losses, metrics, protocols
+from apical.train.records import Record
+
+RESULTS_VERSION = 1
+"""Changes where the same spec would give other numbers than before."""
+
+OPTIMISERS = ("adam", "adamw", "sgd")
+PRECISIONS = ("32", "bf16-mixed", "16-mixed")
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSpec(Record):
+    """One trial: two equal specs are the same trial, and `digest` names it.
+
+    `data`, `model`, `unit`, `corruptions` are named as `apical.data.load`, `apical.models.create`, `Unit.parse` and
+    `apical.data.corrupt` read them; `dims` are further arguments of the network. With `convert`, the network is built
+    with ReLU and rewritten by `convert_`. `partial` is the mark of a subset, as the data set bears it, and must match
+    it. The learning rate is multiplied by `decay` at each epoch in `milestones`. `l2` is the weight of the penalty
+    sum(w^2)/2 over weights (not biases, norms and activations). `batch` counts the samples of all devices
+    together; an epoch is `passes` passes over the training samples.
+    """
+
+    data: str
+    model: str
+    unit: str = "relu"
+    dims: dict[str, Any] = field(default_factory=dict)
+    convert: bool = False
+    split: str = "paper"
+    partial: str | None = None
+    corruptions: tuple[str, ...] = ()
+    pad: int = 0
+    size: int | None = None
+    augment: bool = False
+    loss: str = "cross-entropy"
+    metric: str = "accuracy"
+    optimiser: str = "adam"
+    learning_rate: float = 1e-3
+    milestones: tuple[int, ...] = ()
+    decay: float = 0.1
+    l2: float = 0.0
+    clip: float | None = None
+    epochs: int = 30
+    passes: int = 1
+    batch: int = 64
+    seed: int = 0
+    precision: str = "32"
+    results_version: int = RESULTS_VERSION
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "unit", str(Unit.parse(self.unit)))
+        object.__setattr__(self, "corruptions", tuple(str(corruptions.parse(c)) for c in self.corruptions))
+        _one_of("loss", self.loss, losses.NAMES)
+        _one_of("metric", self.metric, metrics.NAMES)
+        _one_of("optimiser", self.optimiser, OPTIMISERS)
+        _one_of("precision", self.precision, PRECISIONS)
+        _check_range(self, at_least={"epochs": 1, "passes": 1, "batch": 1, "seed": 0, "pad": 0, "l2": 0.0})
+        _check_range(self, above={"learning_rate": 0.0, "decay": 0.0, "clip": 0.0})
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @classmethod
+    def paper(cls, data: str, model: str, **changes: Any) -> Self:
+        """The paper's protocol for this network on this data, with `changes`; the defaults where it has none."""
+        return cls.from_dict({"data": data, "model": model} | protocols.settings(data, model) | changes)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of the canonical JSON: the name of the trial."""
+        text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """A folder name that people can read: data, network, kind of unit, seed, and the start of the digest."""
+        parts = (self.data, self.model, Unit.parse(self.unit).kind, f"seed{self.seed}", self.digest[:8])
+        return "-".join("".join(c if c.isalnum() or c in "._" else "-" for c in p).strip("-.")[-40:] for p in parts)
+
+    def rate(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        return float(self.learning_rate * self.decay ** sum(epoch >= m for m in self.milestones))
+
+    def with_seed(self, seed: int) -> Self:
+        """The same trial with another seed."""
+        return replace(self, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution(Record):
+    """How a trial is run. Results of one spec agree up to rounding, whichever execution gave them.
+
+    `root` is where the data lies (as `apical.data.load` takes it). `threads`: of torch; left alone where None.
+    `channels_last`: None decides by device. `checkpoint_every`: seconds that must lie between two checkpoints; 0 writes
+    one after each epoch. `stacking` records how the trial shared a program with others.
+    """
+
+    device: str = "auto"
+    devices: int = 1
+    strategy: str = "auto"
+    threads: int | None = None
+    compile: bool = False
+    channels_last: bool | None = None
+    root: str | None = None
+    checkpoint_every: float = 0.0
+    dynamics: bool = True
+    tensorboard: bool = False
+    stacking: str = "alone"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _one_of("device", self.device, DEVICES)
+        _check_range(self, at_least={"devices": 1, "threads": 1, "checkpoint_every": 0.0})
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidArgumentError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
+
+
+def _check_range(
+    record: Record, *, at_least: dict[str, float] | None = None, above: dict[str, float] | None = None
+) -> None:
+    for name, bound in (at_least or {}).items():
+        value = getattr(record, name)
+        if value is not None and value < bound:
+            raise InvalidArgumentError(f"{name} is {value}, but must be at least {bound}")
+    for name, bound in (above or {}).items():
+        value = getattr(record, name)
+        if value is not None and value <= bound:
+            raise InvalidArgumentError(f"{name} is {value}, but must be above {bound}")

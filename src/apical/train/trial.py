@@ -1,0 +1,175 @@
+"""`run`: one trial, trained to its end, continued where it was interrupted."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from apical import env, extras
+from apical.data import DataSet, corrupt, load
+from apical.errors import InvalidArgumentError, TrainingError
+from apical.train import checkpoint, devices, losses, metrics, seeds
+from apical.train.checkpoint import copy_into
+from apical.train.files import sweep, write_whole
+from apical.train.loop import fit, validate
+from apical.train.network import build
+from apical.train.reporting import Callback, Reporter
+from apical.train.result import LAST, RESULT, SPEC, State, TrialResult, stored_spec
+from apical.train.session import Session, number
+from apical.train.signals import Stop, listening
+from apical.train.spec import Execution, TrialSpec
+
+FOLDER = "runs"
+
+
+def run(
+    spec: TrialSpec,
+    execution: Execution | None = None,
+    directory: str | Path | None = None,
+    callbacks: Iterable[Callback] = (),
+) -> TrialResult:
+    """Train a trial in its folder (by default runs/<its name>) and never open the test split.
+
+    A trial that was interrupted continues where its last checkpoint stands; a finished one is returned as it is.
+    SIGTERM, SIGINT and SIGUSR1 make it save and return with the state "stopped".
+    """
+    how = execution or Execution()
+    if how.stacking != "alone":
+        raise InvalidArgumentError(f"stacking is {how.stacking!r}, but `run` trains one trial alone")
+    folder = Path(directory) if directory is not None else Path(FOLDER) / spec.name
+    engine = devices.engine(spec, how)
+    return engine.launch(_run, spec, how, folder, tuple(callbacks))  # type: ignore[no-any-return]
+
+
+def _run(
+    engine: devices.Plain, spec: TrialSpec, how: Execution, folder: Path, callbacks: tuple[Callback, ...]
+) -> TrialResult:
+    first = engine.rank == 0
+    with _claimed(folder, spec) if first else nullcontext(), _threads(how.threads), listening() as stop:
+        if (folder / RESULT).exists():
+            return TrialResult.load(folder)
+        if first:
+            sweep(folder)
+        with seeds.kept(engine.device):
+            data = open_data(spec, how)
+            session = Session(spec, how, engine, data, folder)
+            session.check()
+            session.resume()
+            with _board(how, folder, first) as board:
+                listeners = (*callbacks, *board) if first else ()
+                state = fit(session, stop=stop, report=_reporter(session, listeners))
+            return _finish(session, state, data, stop)
+
+
+def open_data(spec: TrialSpec, how: Execution) -> DataSet:
+    """The data set of a trial, padded and corrupted as it says; refused where it is not what the spec names."""
+    data = load(spec.data, how.root, spec.partial is not None, split=spec.split, size=spec.size)
+    if data.partial != spec.partial:
+        raise TrainingError(
+            f"{spec.data} is {data.partial or 'whole'!r}, but the trial says partial={spec.partial!r}: "
+            f"give partial={data.partial!r}, so that the mark enters the trial's identity"
+        )
+    suited = losses.CLASSIFICATION if data.task == "classification" else losses.REGRESSION
+    measured = metrics.CLASSIFICATION if data.task == "classification" else metrics.REGRESSION
+    for name, allowed in (("loss", suited), ("metric", (*measured,))):
+        if getattr(spec, name) not in allowed:
+            raise TrainingError(
+                f"{name} is {getattr(spec, name)!r}, but {spec.data} is a {data.task} task: use {' or '.join(allowed)}"
+            )
+    return corrupt(data.padded(spec.pad) if spec.pad else data, *spec.corruptions)
+
+
+@contextmanager
+def _claimed(folder: Path, spec: TrialSpec) -> Iterator[None]:
+    """The folder made and locked, with the spec in it; a folder of another trial is refused."""
+    filelock = extras.load("filelock", extra="lab")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = filelock.FileLock(folder / ".lock").acquire(timeout=0)
+    except filelock.Timeout as error:
+        raise TrainingError(f"another process trains in {folder}: wait for it, or choose another folder") from error
+    except OSError as error:
+        raise TrainingError(f"cannot use the folder {folder}: {error.strerror or error}") from error
+    with held:
+        if not (folder / SPEC).exists():
+            write_whole(folder / SPEC, spec.to_json().encode())
+        elif stored_spec(folder) != spec:
+            raise TrainingError(f"{folder} holds another trial: choose another folder, or delete it")
+        yield
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """torch's thread count for a block; None leaves it alone."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(count or before)
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _board(how: Execution, folder: Path, first: bool) -> AbstractContextManager[Iterable[Callback]]:
+    if not (how.tensorboard and first):
+        return nullcontext(())
+    from apical.train.board import board  # noqa: PLC0415  an extra of its own
+
+    return board(folder)
+
+
+def _reporter(s: Session, callbacks: tuple[Callback, ...]) -> Reporter:
+    return Reporter(callbacks, epochs=s.spec.epochs, batches=len(s.train), samples=s.spec.passes * len(s.train.split))
+
+
+def _finish(s: Session, state: State, data: DataSet, stop: Stop) -> TrialResult:
+    """The result of a run that ended; written unless it was stopped, so that it can go on."""
+    best = s.best["epoch"]
+    reason = stop.reason or ""
+    validation: dict[str, float | None] = {}
+    if state == "diverged":
+        reason = f"loss or weights were not finite in epoch {s.epoch + 1}, after {s.batch} batches of it"
+        best, validation = _last_finite(s)
+    elif best:
+        validation = s.history[best - 1]["validation"]
+    result = TrialResult(
+        directory=s.folder, spec=s.spec, execution=s.execution, state=state, reason=reason, best_epoch=best,
+        validation=validation, history=s.history, timings=s.timings,
+        parameters=sum(p.numel() for p in s.network.parameters()),
+        environment=env.facts(), data=s.identity, input=_input_facts(s, data),
+    )  # fmt: skip
+    if state != "stopped" and s.engine.rank == 0:
+        weights = s.state() if state == "diverged" else s.best_weights
+        facts = {"spec": s.spec.digest, "epoch": best, "state": state}
+        checkpoint.save(result.weights, {f"model:{name}": t for name, t in weights.items()}, facts)
+        result.save()
+    return result
+
+
+def _last_finite(s: Session) -> tuple[int, dict[str, float | None]]:
+    """Put the last finite weights into the network: those before the fatal step, or of the last checkpoint."""
+    epoch = s.epoch
+    if not s.finite():
+        path = s.folder / LAST
+        if path.exists():
+            stored = checkpoint.load(path)
+            copy_into(s.state(), stored.part("model"), what=str(path))
+            epoch = stored.facts["epoch"]
+        else:
+            s.network.load_state_dict(build(s.spec, s.dims).state_dict())
+            epoch = 0
+    return epoch, {name: number(value) for name, value in (validate(s) or {}).items()}
+
+
+def _input_facts(s: Session, data: DataSet) -> dict[str, Any]:
+    """What `predict` must know to treat a new sample as the trial's own."""
+    how = data.train.input
+    return {
+        "kind": type(how).__name__,
+        "settings": asdict(how),  # type: ignore[call-overload]
+        "shape": list(data.train.source.shape),
+        "classes": None if data.class_names is None else list(data.class_names),
+        "dims": {name: list(v) if isinstance(v, tuple) else v for name, v in s.dims.items()},
+    }

@@ -1,0 +1,123 @@
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from apical import cli, data
+from apical.train import TestResult, TrialResult, reporting
+
+DIGITS = ["train", "--data", "digits", "--model", "mlp-1", "--epochs", "2", "--lr", "0.01", "--threads", "1"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_train_shows_each_epoch_and_ends_with_test_metric_and_folder(folder, capsys):
+    assert cli.run([*DIGITS, "--unit", "ada(alpha=0.3)"]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split(":")[0] for line in err.splitlines()] == ["epoch 1/2", "epoch 2/2"]
+    for word in ("loss", "samples/s", "left", "validation accuracy"):
+        assert word in err
+    place = Path(out.strip().rpartition("folder ")[2])
+    assert TrialResult.load(place).state == "done"
+    assert f"test accuracy {TestResult.load(place).scores['accuracy']:.4f}" in out
+    assert place.parent == Path("runs")
+    assert cli.run([*DIGITS, "--unit", "ada(alpha=0.3)"]) == 0  # finished: shown again, not trained or opened again
+    assert capsys.readouterr() == (out, "")
+
+
+def test_no_test_leaves_the_test_split_closed(folder, capsys):
+    assert cli.run([*DIGITS, "--no-test", "-o", "here"]) == 0
+    assert "test" not in capsys.readouterr().out
+    assert not (folder / "here" / "test.opened").exists()
+
+
+def test_a_stopped_run_says_how_to_continue_and_continues(folder, capsys, monkeypatch):
+    monkeypatch.setattr(reporting, "INTERVAL", 0.0)
+    import signal
+
+    from apical.cli import train
+
+    real = train.showing
+
+    def interrupting(spec):
+        context = real(spec)
+        show = context.__enter__()
+
+        class Once:
+            def __enter__(self):
+                def heard(event):
+                    show(event)
+                    if event.kind == "batch" and event.batch == 3:
+                        signal.raise_signal(signal.SIGTERM)
+
+                return heard
+
+            def __exit__(self, *error):
+                return context.__exit__(*error)
+
+        return Once()
+
+    monkeypatch.setattr(train, "showing", interrupting)
+    assert cli.run([*DIGITS, "-o", "here"]) == 130
+    assert "stopped by SIGTERM; continue with: apical train --resume here" in capsys.readouterr().out
+    monkeypatch.setattr(train, "showing", real)
+    assert cli.run(["train", "--resume", "here", "--threads", "1"]) == 0
+    assert "test accuracy" in capsys.readouterr().out
+
+
+def test_fields_dimensions_and_corruptions_reach_the_spec(folder, capsys):
+    options = ["--set", "milestones=[1]", "--set", "optimiser=sgd", "--dim", "hidden=7", "--corrupt", "imbalance"]
+    assert cli.run([*DIGITS, *options, "--no-test", "-o", "here"]) == 0
+    spec = TrialResult.load("here").spec
+    assert (spec.milestones, spec.optimiser, spec.dims) == ((1,), "sgd", {"hidden": 7})
+    assert spec.corruptions[0].startswith("imbalance(")
+    assert spec.learning_rate == 0.01
+
+
+def test_regression_data_gets_a_regression_loss(folder, capsys):
+    np.savez("curve.npz", x=np.linspace(0, 1, 50)[:, None], y=np.linspace(0, 1, 50) ** 2)
+    command = ["train", "--data", "curve.npz", "--model", "mlp-approx", "--epochs", "1", "--threads", "1", "-o", "here"]
+    assert cli.run(command) == 0
+    assert "test mae" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "--model", "mlp-1"], "--data and --model"),
+        (["train", "--data", "digits", "--model", "mlp-3"], "'mlp-3' is no network"),
+        (["train", "--data", "digits", "--model", "mlp-1", "--unit", "rleu"], "'rleu' is no kind of unit"),
+        (["train", "--data", "digits", "--model", "mlp-1", "--set", "epoch=3"], "epoch"),
+        (["train", "--data", "digits", "--model", "mlp-1", "--set", "epochs"], "write name=value"),
+        (["train", "--resume", "nowhere"], "no trial's folder"),
+        (["predict", "nowhere", "x.png"], "no finished trial"),
+    ],
+)
+def test_errors_are_one_sentence(folder, capsys, arguments, words):
+    assert cli.run(arguments) == 1
+    err = capsys.readouterr().err
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_predict_gives_a_table_or_csv(folder, capsys):
+    cli.run([*DIGITS, "--no-test", "-o", "here"])
+    split = data.load("digits").test
+    np.savez("x.npz", x=split.raw(np.arange(3)))
+    capsys.readouterr()
+    assert cli.run(["predict", "here", "x.npz"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[0].split() == ["sample", "prediction", "probabilities"]
+    assert len(table) == 4
+    assert cli.run(["predict", "here", "x.npz", "--csv", "-"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["prediction"] for row in rows] == [line.split()[1] for line in table[1:]]
+    assert all(sum(float(row[str(k)]) for k in range(10)) == pytest.approx(1, abs=1e-4) for row in rows)
+    assert cli.run(["predict", "here", "x.npz", "--csv", "out.csv"]) == 0
+    assert list(csv.DictReader(io.StringIO((folder / "out.csv").read_text()))) == rows

@@ -1,0 +1,123 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from apical.errors import InvalidArgumentError
+from apical.train import Execution, TrialSpec, run
+from apical.train.checkpoint import load
+from apical.train.devices import Parallel, Plain, engine
+from apical.train.result import LAST
+
+ONE_THREAD = Execution(threads=1)
+# Fabric wraps torch's own interface, which warns in some versions.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:lightning_fabric.*", "ignore::UserWarning:torch.*")
+
+
+def test_fabric_serves_what_plain_torch_does_not():
+    spec = TrialSpec(data="digits", model="mlp-1")
+    assert type(engine(spec, Execution(device="cpu"))) is Plain
+    assert type(engine(replace(spec, precision="bf16-mixed"), Execution(device="cpu"))) is Parallel
+    assert type(engine(spec, Execution(device="cpu", devices=2, strategy="ddp"))) is Parallel
+    with pytest.raises(InvalidArgumentError, match="strategy='dpp'"):
+        engine(spec, Execution(device="cpu", strategy="dpp"))
+
+
+def test_float16_on_the_cpu_is_refused_rather_than_replaced():
+    spec = TrialSpec(data="digits", model="mlp-1", precision="16-mixed")
+    with pytest.raises(InvalidArgumentError, match="use bf16-mixed or 32"):
+        engine(spec, Execution(device="cpu"))
+
+
+@pytest.mark.slow
+def test_a_compiled_network_trains_alike_and_records_gradients(spec, tmp_path):
+    plain = run(spec, ONE_THREAD, tmp_path / "plain")
+    compiled = run(spec, Execution(threads=1, compile=True), tmp_path / "compiled")
+    assert [h["loss"] for h in compiled.history] == pytest.approx([h["loss"] for h in plain.history], rel=1e-4)
+    assert compiled.history[0]["dynamics"]["gradient"]
+
+
+def test_one_device_by_fabric_gives_the_bits_of_plain_torch(spec, tmp_path, monkeypatch):
+    plain = run(spec, ONE_THREAD, tmp_path / "plain")
+    monkeypatch.setattr("apical.train.devices.Plain", lambda: Parallel(spec, Execution(device="cpu")))
+    fabric = run(spec, ONE_THREAD, tmp_path / "fabric")
+    assert fabric.history == plain.history
+    a, b = (load(r.directory / LAST).tensors for r in (plain, fabric))
+    assert all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_half_precision_trains_and_keeps_float32_weights(spec, tmp_path):
+    spec = replace(spec, precision="bf16-mixed")
+    result = run(spec, ONE_THREAD, tmp_path / "half")
+    assert result.history[-1]["loss"] < result.history[0]["loss"]
+    assert all(t.dtype == torch.float32 for t in load(result.weights).part("model").values())
+    full = run(replace(spec, precision="32"), ONE_THREAD, tmp_path / "full")
+    assert result.history[0]["loss"] == pytest.approx(full.history[0]["loss"], rel=0.02)
+    assert result.history[0]["loss"] != full.history[0]["loss"]
+
+
+def test_channels_last_gives_the_same_training_up_to_rounding(tmp_path):
+    spec = TrialSpec(data="digits", model="lenet", pad=4, epochs=1, batch=256)
+    losses = [
+        run(spec, Execution(threads=1, channels_last=last), tmp_path / str(last)).history[0]["loss"]
+        for last in (False, True)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+DDP = """
+import json, os, sys
+from apical.train import Execution, TrialSpec, run
+spec = TrialSpec.from_json(sys.argv[2])
+losses = []
+from apical.train import reporting
+reporting.INTERVAL = 0.0
+result = run(spec, Execution.from_json(sys.argv[3]), sys.argv[1], [lambda e: losses.append(e.loss)])
+if os.environ.get("LOCAL_RANK", "0") == "0":
+    print(json.dumps(losses))
+"""
+
+
+def script(tmp_path, spec, how, name):
+    program = tmp_path / "program.py"
+    program.write_text(DDP)
+    done = subprocess.run(
+        [sys.executable, program, tmp_path / name, spec.to_json(), how.to_json()],
+        check=True, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "pad"), [("mlp-1", 0), ("lenet", 4)])
+def test_two_processes_follow_one_for_50_steps(tmp_path, model, pad):
+    spec = TrialSpec(data="digits", model=model, unit="pynada(alpha=learn)", pad=pad, epochs=2, batch=48)
+    one = script(tmp_path, spec, Execution(device="cpu", threads=1), "one")
+    two = script(tmp_path, spec, Execution(device="cpu", threads=1, devices=2, strategy="ddp"), "two")
+    assert len(one) == len(two) >= 50
+    assert np.allclose(one, two, rtol=0, atol=1e-4)
+    a, b = (load(tmp_path / name / LAST).part("model") for name in ("one", "two"))
+    assert all(torch.allclose(a[k], b[k], rtol=0, atol=1e-4) for k in a)
+
+
+@pytest.mark.slow
+def test_the_command_line_runs_on_two_devices(tmp_path):
+    command = [
+        Path(sys.executable).with_name("apical"),
+        "train",
+        "--data",
+        "digits",
+        "--model",
+        "mlp-1",
+        "--epochs",
+        "1",
+    ]
+    command += ["--device", "cpu", "--devices", "2", "--strategy", "ddp", "--threads", "1", "-o", tmp_path / "run"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    lines = [line for line in done.stdout.splitlines() if "test accuracy" in line]
+    assert len(lines) == 1, done.stdout + done.stderr

@@ -1,0 +1,56 @@
+import pytest
+import torch
+from torch import nn
+
+from apical.errors import CheckpointError
+from apical.nn import ADA
+from apical.train import TrialSpec
+from apical.train.optimisation import load_state, optimiser_of, state_of
+
+SPEC = TrialSpec(data="digits", model="mlp-1", learning_rate=0.1)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), ADA(learnable=True), nn.Linear(4, 2))
+
+
+def step(model, optimiser, penalty=0.0):
+    optimiser.zero_grad()
+    x = torch.arange(15.0).view(5, 3) / 10
+    loss = model(x).square().mean()
+    loss = loss + penalty * sum(p.square().sum() / 2 for p in model.parameters() if p.dim() > 1)
+    loss.backward()
+    optimiser.step()
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_l2_is_the_penalty_on_weights_alone(name):
+    ours, plain = network(), network()
+    spec = TrialSpec(data="digits", model="mlp-1", learning_rate=0.01, l2=0.3, optimiser=name)
+    classes = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+    first, second = optimiser_of(spec, ours), classes[name](plain.parameters(), lr=0.01)
+    for _ in range(5):
+        step(ours, first)
+        step(plain, second, penalty=0.3)
+    for a, b in zip(ours.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_the_state_continues_bit_equal():
+    a, b = network(), network()
+    first, second = optimiser_of(SPEC, a), optimiser_of(SPEC, b)
+    for _ in range(3):
+        step(a, first)
+    b.load_state_dict(a.state_dict())
+    load_state(second, {name: t.clone() for name, t in state_of(first).items()})
+    for _ in range(3):
+        step(a, first)
+        step(b, second)
+    assert all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize("key", ["99:step", "x:step", "0:", "0:exp_avg"])
+def test_a_state_of_another_network_is_refused(key):
+    with pytest.raises(CheckpointError, match="optimiser"):
+        load_state(optimiser_of(SPEC, network()), {key: torch.zeros(2, 2)})

@@ -1,0 +1,52 @@
+"""Short trainings on the real samples, named by APICAL_REAL_DATA: the loss falls."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from apical import data
+from apical.train import Execution, TrialSpec, trial
+from apical.train.trial import run
+
+REAL = os.environ.get("APICAL_REAL_DATA")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not REAL, reason="APICAL_REAL_DATA is not set")]
+
+# archive, network, unit, dims, samples of each split, batch, epochs; the rest is the paper's protocol
+CASES = {
+    "crema-d": ("CREMA-D-subset.zip", "resnet-18", "ada(alpha=0.3)", {}, 16, 16, 5),
+    "utkface-gender": ("UTKFace-subset.tar.gz", "resnet-50", "pynada", {}, 10, 5, 2),
+    "utkface-age": ("UTKFace-subset.tar.gz", "resnet-50", "relu", {}, 10, 5, 2),
+    "tiny-imagenet": ("tiny-imagenet-subset.zip", "resnet-18", "pynada", {"skip": "apical"}, 48, 16, 2),
+    "moroco": ("MOROCO-derived.zip", "char-cnn", "ada(alpha=0.5,c=1)", {}, 48, 16, 2),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_home(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("APICAL_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_short_real_training_falls_in_loss(name, tmp_path, monkeypatch):
+    archive, model, unit, dims, samples, batch, epochs = CASES[name]
+    root = str(Path(REAL) / archive)
+    real = data.load
+
+    def few(*arguments, **how):
+        """The first samples of each split: real ones, but few enough for the time that a test has."""
+        whole = real(*arguments, **how)
+        return whole.map(lambda split: split.only(np.arange(min(samples, len(split)))))
+
+    monkeypatch.setattr(trial, "load", few)
+    mark = real(name, root, partial=True).partial
+    changes = {"epochs": epochs, "batch": batch, "partial": mark, "dims": dims, "unit": unit}
+    spec = TrialSpec.paper(name, model, **changes)
+    result = run(spec, Execution(root=root), tmp_path / "run")
+    assert result.state == "done"
+    losses = [h["loss"] for h in result.history]
+    assert losses[-1] < losses[0]
+    assert result.data["partial"] == mark

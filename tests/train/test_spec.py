@@ -1,0 +1,126 @@
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apical.errors import InvalidArgumentError
+from apical.train import Execution, TrialSpec
+from apical.train.protocols import PROTOCOLS
+
+values = st.one_of(
+    st.booleans(), st.integers(-(2**50), 2**50), st.floats(allow_nan=False, allow_infinity=False), st.text()
+)
+specs = st.builds(
+    TrialSpec,
+    data=st.text(),
+    model=st.text(),
+    unit=st.sampled_from(["relu", "ada(alpha=0.3)", "pynada(alpha=learn,c=1)"]),
+    dims=st.dictionaries(st.text(), st.one_of(values, st.lists(values, max_size=3)), max_size=3),
+    corruptions=st.lists(st.sampled_from(["input-noise(sigma=0.2)", "imbalance"]), max_size=2),
+    milestones=st.lists(st.integers(0, 99), max_size=3),
+    learning_rate=st.floats(1e-9, 1e3),
+    clip=st.none() | st.floats(1e-3, 1e3),
+    partial=st.none() | st.text(),
+    seed=st.integers(0, 2**40),
+)
+
+
+@given(specs)
+def test_json_and_toml_give_the_same_trial_back(spec):
+    for again in (TrialSpec.from_json(spec.to_json()), TrialSpec.from_toml(spec.to_toml())):
+        assert again == spec
+        assert again.digest == spec.digest
+        assert hash(again) == hash(spec)
+
+
+def test_executions_survive_json_and_toml():
+    how = Execution(devices=2, strategy="ddp", threads=3, compile=True, root="here", checkpoint_every=1.5)
+    assert Execution.from_json(how.to_json()) == how == Execution.from_toml(how.to_toml())
+
+
+def test_every_field_changes_the_digest():
+    spec = TrialSpec(data="digits", model="mlp-1")
+    others = {
+        "data": "xor", "model": "mlp-2", "unit": "tanh", "dims": {"hidden": 3}, "convert": True, "split": "actor",
+        "partial": "partial (3 of 9)", "corruptions": ("imbalance",), "pad": 2, "size": 9, "augment": True,
+        "loss": "binary", "metric": "top-5", "optimiser": "sgd", "learning_rate": 0.1, "milestones": (3,), "decay": 0.5,
+        "l2": 0.1, "clip": 1.0, "epochs": 4, "passes": 2, "batch": 5, "seed": 1, "precision": "bf16-mixed",
+        "results_version": 99,
+    }  # fmt: skip
+    assert set(others) == set(spec.as_dict())
+    assert len({replace(spec, **{k: v}).digest for k, v in others.items()} | {spec.digest}) == len(others) + 1
+
+
+def test_the_digest_of_a_trial_is_the_same_for_ever():
+    spec = TrialSpec.paper("fashion-mnist", "lenet", unit="ada(alpha=0.3)")
+    assert spec.digest.startswith(DIGEST), "the meaning of old results changed: raise RESULTS_VERSION"
+
+
+DIGEST = "6db7710f2bd1b2f5"
+
+
+def test_spellings_of_one_trial_are_one_trial():
+    a = TrialSpec(data="digits", model="mlp-1", unit="ada( alpha=0.30 )", learning_rate=1, corruptions=["imbalance"])
+    b = TrialSpec(data="digits", model="mlp-1", unit="ada(alpha=0.3)", learning_rate=1.0, corruptions=("imbalance()",))
+    assert a == b
+    assert a.digest == b.digest
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("epochs", 0, "epochs is 0, but must be at least 1"),
+        ("epochs", 1.5, "epochs is 1.5, but must be a whole number"),
+        ("epochs", True, "must be a whole number"),
+        ("learning_rate", 0.0, "learning_rate is 0.0, but must be above 0"),
+        ("learning_rate", float("inf"), "must be a finite number"),
+        ("loss", "hinge", "loss is 'hinge', but must be one of cross-entropy, binary, l1, mse"),
+        ("metric", "f1", "metric is 'f1', but must be one of accuracy"),
+        ("precision", "8", "precision is '8'"),
+        ("unit", "adda", "'adda' is no kind of unit"),
+        ("corruptions", "imbalance", "must be a list"),
+        ("dims", {"hidden": None}, "dims.hidden is None"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused_in_one_sentence(field, value, words):
+    with pytest.raises(InvalidArgumentError, match=words.replace("(", r"\(")):
+        TrialSpec(**({"data": "digits", "model": "mlp-1"} | {field: value}))
+
+
+def test_a_mistyped_or_missing_field_is_named():
+    with pytest.raises(InvalidArgumentError, match="no field 'epoch': did you mean 'epochs'"):
+        TrialSpec.from_dict({"data": "digits", "model": "mlp-1", "epoch": 3})
+    with pytest.raises(InvalidArgumentError, match="model"):
+        TrialSpec.from_dict({"data": "digits"})
+    for text in ("[1]", "{", "[" * 100_000):
+        with pytest.raises(InvalidArgumentError, match="TrialSpec"):
+            TrialSpec.from_json(text)
+    with pytest.raises(InvalidArgumentError, match="no TOML"):
+        TrialSpec.from_toml("data = ")
+
+
+def test_the_learning_rate_falls_at_each_milestone():
+    spec = TrialSpec(data="digits", model="mlp-1", learning_rate=1.0, milestones=(2, 4), decay=0.5, epochs=6)
+    assert [spec.rate(e) for e in range(6)] == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_the_papers_protocols():
+    lenet, vgg = (TrialSpec.paper("fashion-mnist", m) for m in ("lenet", "vgg-9"))
+    assert (lenet.epochs, lenet.batch, lenet.rate(14), lenet.rate(15)) == (30, 64, 1e-3, pytest.approx(1e-4))
+    assert (vgg.epochs, vgg.rate(49), vgg.rate(50), vgg.l2) == (100, 1e-4, pytest.approx(1e-5), 5e-4)
+    assert (lenet.pad, TrialSpec.paper("fashion-mnist", "mlp-1").pad) == (2, 0)
+    age = TrialSpec.paper("utkface-age", "resnet-50")
+    assert (age.loss, age.metric, age.batch, age.epochs) == ("l1", "mae", 10, 100)
+    crema = TrialSpec.paper("crema-d", "resnet-18")
+    assert (crema.augment, crema.batch, crema.learning_rate, crema.epochs) == (True, 16, 5e-4, 70)
+    sine = TrialSpec.paper("sin", "mlp-approx")
+    assert sine.epochs * sine.passes == 5000
+
+
+@pytest.mark.parametrize(("data", "model"), PROTOCOLS)
+def test_every_protocol_makes_a_spec_and_takes_changes(data, model):
+    spec = TrialSpec.paper(data, model, unit="pynada", epochs=2, seed=7)
+    assert (spec.epochs, spec.seed, json.loads(spec.to_json())["unit"]) == (2, 7, "pynada")
+    assert "/" not in spec.name
