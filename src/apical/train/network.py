@@ -25,7 +25,7 @@ def build(spec: TrialSpec, dims: Mapping[str, Any]) -> nn.Module:
     plain = models.create(spec.model, "relu" if models.takes_unit(spec.model) else None, seed=spec.seed, **dims)
     if spec.unit == "relu":
         return plain
-    model = convert_(plain, spec.unit).model
+    model = convert_(plain, models.unit_for(spec.model, spec.unit)).model
     initialise_(model, seed=spec.seed)
     return model
 
