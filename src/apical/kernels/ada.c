@@ -100,13 +100,12 @@ INLINE float lifted_exp_f32(float t, float lift) {
     float n = z - shift;
     float r = t - n * 0.693359375f;
     r = r - n * -2.12194440054690583e-4f;
-    float m = 1.0f / 5040;
-    m = m * r + 1.0f / 720;
-    m = m * r + 1.0f / 120;
-    m = m * r + 1.0f / 24;
-    m = m * r + 1.0f / 6;
-    m = m * r + 0.5f;
-    m = m * r + 1.0f;
+    /* The best polynomial of this degree that is 1 at 0: off by 9.2e-8 at most for |r| <= ln2 / 2. */
+    float m = 0.00829027192531583f;
+    m = m * r + 0.04189815970954199f;
+    m = m * r + 0.16667638130236204f;
+    m = m * r + 0.499991478401751f;
+    m = m * r + 0.9999997063123534f;
     m = m * r + 1.0f;
     return bits_to_float(float_to_bits(m) + (float_to_bits(z) << 23));
 }

@@ -69,22 +69,30 @@ CLONES static void NAME(backward_run)(const STORAGE *restrict x, const STORAGE *
     else NAME(backward_body)(x, g, 0, gx, n, alpha, c, leak);
 }
 
+/* A loop of its own: beside the arithmetic above, which looks at the bits of numbers, compilers do not vectorise it. */
+INLINE REAL NAME(sum)(const REAL *restrict values, int64_t n) {
+    REAL sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += values[i];
+    return sum;
+}
+
 /* Adds to sums[0] (alpha) and sums[1] (c). Short stretches in REAL, then double: long sums keep their digits. */
 INLINE void NAME(backward_sums_body)(const STORAGE *restrict x, const STORAGE *restrict g, int64_t step,
                                      STORAGE *restrict gx, int64_t n, REAL alpha, REAL c, REAL leak,
                                      double *restrict sums) {
+    REAL for_alpha[STRETCH], for_c[STRETCH];
     for (int64_t from = 0; from < n; from += STRETCH) {
-        int64_t to = from + STRETCH < n ? from + STRETCH : n;
-        REAL sum_alpha = 0, sum_c = 0;
-#pragma omp simd reduction(+ : sum_alpha, sum_c)
-        for (int64_t i = from; i < to; i++) {
-            REAL xi = LOAD(x[i]), gi = LOAD(g[i * step]);
+        int64_t length = from + STRETCH < n ? STRETCH : n - from;
+        for (int64_t i = 0; i < length; i++) {
+            REAL xi = LOAD(x[from + i]), gi = LOAD(g[(from + i) * step]);
             NAME(ada_point) point = NAME(ada_at)(xi, alpha, c, leak);
-            gx[i] = STORE(gi * point.slope);
-            ADD_SUMS(point, xi, gi, sum_alpha, sum_c);
+            gx[from + i] = STORE(gi * point.slope);
+            for_alpha[i] = for_c[i] = 0;
+            ADD_SUMS(point, xi, gi, for_alpha[i], for_c[i]);
         }
-        sums[0] += sum_alpha;
-        sums[1] += sum_c;
+        sums[0] += NAME(sum)(for_alpha, length);
+        sums[1] += NAME(sum)(for_c, length);
     }
 }
 
@@ -212,20 +220,8 @@ INLINE void NAME(sum_backward_sums_body)(const STORAGE *restrict basal, const ST
                                          const STORAGE *restrict g, int64_t step, STORAGE *restrict gbasal,
                                          STORAGE *restrict gapical, int64_t n, REAL alpha, REAL c, REAL leak,
                                          REAL basal_leak, double *restrict sums) {
-    for (int64_t from = 0; from < n; from += STRETCH) {
-        int64_t to = from + STRETCH < n ? from + STRETCH : n;
-        REAL sum_alpha = 0, sum_c = 0;
-#pragma omp simd reduction(+ : sum_alpha, sum_c)
-        for (int64_t i = from; i < to; i++) {
-            REAL b = LOAD(basal[i]), a = LOAD(apical[i]), gi = LOAD(g[i * step]);
-            NAME(ada_point) point = NAME(ada_at)(a, alpha, c, leak);
-            gbasal[i] = STORE(gi * SLOPE_OF_BASAL(b));
-            gapical[i] = STORE(gi * point.slope);
-            ADD_SUMS(point, a, gi, sum_alpha, sum_c);
-        }
-        sums[0] += sum_alpha;
-        sums[1] += sum_c;
-    }
+    for (int64_t i = 0; i < n; i++) gbasal[i] = STORE(LOAD(g[i * step]) * SLOPE_OF_BASAL(LOAD(basal[i])));
+    NAME(backward_sums_body)(apical, g, step, gapical, n, alpha, c, leak, sums);
 }
 
 CLONES static void NAME(sum_backward_sums_run)(const STORAGE *restrict basal, const STORAGE *restrict apical,
