@@ -46,4 +46,4 @@ class AlreadyEvaluatedError(TrainingError):
 
 
 class StudyError(ApicalError, ValueError):
-    """A study file or study directory that cannot be used as asked."""
+    """A study file that is wrong, or a study that cannot be planned or read; the message lists every fault."""

@@ -41,7 +41,7 @@ def test_a_learned_alpha_is_one_parameter_of_the_network(name: str, kind: str, s
     model = small(name, f"{kind}(alpha=learn)")
     learned = [key for key in model.state_dict() if key.endswith(".alpha")]
     assert len(learned) == 1
-    check_gradients(model, inputs(model))
+    check_gradients(model, inputs(model, 8))
     assert dict(model.named_parameters())[learned[0]].grad.abs() > 0
 
 
@@ -56,6 +56,7 @@ def test_longer_dendrites_for_every_pyramidal_kind(name: str, kind: str, small: 
 STARTS = {
     "mlp-1": (1.0, 0.1), "mlp-2": (1.0, 1.0), "mlp-approx": (1.0, 1.0), "lenet": (0.1, 0.7), "vgg-9": (0.5, 1.0),
     "resnet-18": (0.5, 0.5), "resnet-50": (0.5, 0.5), "char-cnn": (0.5, 0.5), "char-cnn-se": (0.5, 0.5),
+    "neuron": (1.0, 1.0),
 }  # fmt: skip
 
 

@@ -75,6 +75,7 @@ COUNTS = {
     "resnet-50": resnet_50(),
     "char-cnn": char_cnn(),
     "char-cnn-se": char_cnn_se(),
+    "neuron": (dense(2, 1), 0),
 }
 PUBLISHED = {"mlp-1": 79_510, "mlp-2": 79_620, "lenet": 61_706, "resnet-18": 11_689_512, "resnet-50": 25_557_032}
 

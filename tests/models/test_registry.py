@@ -33,8 +33,8 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_names_of_the_papers_networks() -> None:
-    expected = "mlp-1 mlp-2 mlp-approx lenet vgg-9 resnet-18 resnet-50 char-cnn char-cnn-se"
-    assert list(models.list())[:9] == expected.split()
+    expected = "mlp-1 mlp-2 mlp-approx lenet vgg-9 resnet-18 resnet-50 char-cnn char-cnn-se neuron"
+    assert list(models.list())[:10] == expected.split()
 
 
 def test_users_register_networks(registered: str) -> None:
@@ -93,7 +93,12 @@ def test_a_factory_by_its_path_works_wherever_a_name_does(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("name", "unit", "dims", "sentence"),
     [
-        ("lenet-5", "ada", {}, "'lenet-5' is no network: did you mean 'lenet'\\? There are mlp-1, .*char-cnn-se; "),
+        (
+            "lenet-5",
+            "ada",
+            {},
+            "'lenet-5' is no network: did you mean 'lenet'\\? There are mlp-1, .*char-cnn-se, neuron; ",
+        ),
         ("xyz", "ada", {}, "'xyz' is no network: there are mlp-1"),
         ("lenet", "ada", {"classes": 3}, "'lenet' has no 'classes': its dimensions are in_channels=1, image_size=32"),
         ("lenet", "aad", {}, "'aad' is no kind of unit: did you mean 'ada'"),
@@ -137,6 +142,7 @@ def test_bad_registrations_are_one_sentence(name: str, factory: Any, sentence: s
         ("mlp-1", {"inputs": 6, "hidden": 5, "outputs": 3}, (6,), 3),
         ("mlp-2", {"inputs": 6, "hidden": [5, 4], "outputs": 3}, (2, 3), 3),
         ("mlp-approx", {}, (1,), 1),
+        ("neuron", {"inputs": 6}, (2, 3), 1),
         ("lenet", {"in_channels": 3, "image_size": 20, "outputs": 4}, (3, 20, 20), 4),
         ("vgg-9", {"in_channels": 3, "image_size": 64, "outputs": 1}, (3, 64, 64), 1),
         ("resnet-18", {"in_channels": 2, "outputs": 6}, (2, 65, 94), 6),

@@ -66,3 +66,12 @@ def test_binary_of_one_logit_agrees_with_its_log_probabilities():
     logp = losses.log_probabilities(logits)
     assert torch.allclose(logp.exp().sum(1), torch.ones(20))
     assert float(losses.binary(logits, labels)) == pytest.approx(metrics.cross_entropy(logp, labels), rel=1e-6)
+
+
+def test_squared_answers_by_rounding_its_one_output():
+    outputs = torch.tensor([[-3.0], [0.2], [0.5], [0.6], [7.0]])
+    labels = torch.tensor([0, 0, 0, 1, 1])
+    answers = losses.answers("squared", outputs)
+    assert answers.exp().sum(1).tolist() == pytest.approx([1.0] * 5)
+    assert metrics.accuracy(answers, labels) == 1.0
+    assert float(losses.squared(outputs, labels)) == pytest.approx((9 + 0.04 + 0.25 + 0.16 + 36) / 5)

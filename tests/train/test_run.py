@@ -203,13 +203,25 @@ def test_callbacks_hear_of_every_epoch(spec, tmp_path):
 
 
 def test_every_network_name_of_ones_own_works(tmp_path, monkeypatch):
-    (tmp_path / "my_networks.py").write_text(
+    (tmp_path / "networks_for_run.py").write_text(
         "from torch import nn\n"
         "def tiny(inputs, outputs):\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 12), nn.ReLU(), nn.Linear(12, outputs))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    spec = TrialSpec(data="digits", model="my_networks:tiny", unit="pynada", epochs=1)
+    spec = TrialSpec(data="digits", model="networks_for_run:tiny", unit="pynada", epochs=1)
     result = run(spec, ONE_THREAD, tmp_path / "t")
     assert result.parameters == 64 * 24 + 24 + 12 * 10 + 10
     assert evaluate(result).scores["accuracy"] > 0.1
+
+
+def test_one_neuron_learns_or_from_some_starts_and_its_answer_is_the_rounded_output(tmp_path):
+    points = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    found = []
+    for seed in range(4):
+        result = run(TrialSpec.paper("or", "neuron", unit="relu", seed=seed), ONE_THREAD, tmp_path / str(seed))
+        with torch.no_grad():
+            right = result.network()(points).flatten().round() == torch.tensor([0, 1, 1, 1])
+        found.append(evaluate(result).scores["accuracy"])
+        assert found[-1] == float(right.double().mean())
+    assert max(found) == 1.0

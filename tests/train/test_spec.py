@@ -76,7 +76,7 @@ def test_spellings_of_one_trial_are_one_trial():
         ("epochs", True, "must be a whole number"),
         ("learning_rate", 0.0, "learning_rate is 0.0, but must be above 0"),
         ("learning_rate", float("inf"), "must be a finite number"),
-        ("loss", "hinge", "loss is 'hinge', but must be one of cross-entropy, binary, l1, mse"),
+        ("loss", "hinge", "loss is 'hinge', but must be one of cross-entropy, binary, squared, l1, mse"),
         ("metric", "f1", "metric is 'f1', but must be one of accuracy"),
         ("precision", "8", "precision is '8'"),
         ("unit", "adda", "'adda' is no kind of unit"),

@@ -74,7 +74,8 @@ def names() -> tuple[str, ...]:
 
 
 _ORDER = (
-    "mlp-1", "mlp-2", "mlp-approx", "lenet", "vgg-9", "resnet-18", "resnet-50", "char-cnn", "char-cnn-se"
+    "mlp-1", "mlp-2", "mlp-approx", "lenet", "vgg-9", "resnet-18", "resnet-50", "char-cnn", "char-cnn-se",
+    "neuron",
 )  # fmt: skip
 
 

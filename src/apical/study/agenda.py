@@ -15,11 +15,15 @@ from apical.study.store import SCORES, TEST, Store
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a study stands: facts of published trials (validation alone), failed trials, tested trials."""
+    """Where a study stands: facts of published trials (validation alone), failed, damaged and tested trials.
+
+    A damaged trial is one whose folder cannot be read; it counts as failed.
+    """
 
     plan: Plan
     facts: Mapping[str, Facts]
     failed: Collection[str]
+    damaged: Collection[str] = field(default=())
     tested: Collection[str] = field(default=())
 
     def settled(self, digest: str) -> bool:
@@ -103,7 +107,7 @@ def look(plan: Plan, store: Store, index: Index) -> Standing:
     """Where the study in a directory stands now."""
     found = index.facts(store.finished(), lambda digest: read(store.trial(digest)))
     damaged = {digest for digest, known in found.items() if known.state == DAMAGED}
-    standing = Standing(plan, found, store.failed() | damaged)
+    standing = Standing(plan, found, store.failed() | damaged, damaged)
     finals = {t.digest for trials in standing.finals.values() for t in trials}
     tested = {d for d in finals if d in found and (store.trial(d) / SCORES).exists()}
     return replace(standing, tested=tested)

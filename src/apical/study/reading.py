@@ -111,9 +111,9 @@ class _Reader:
             return replace(bare, state="failed", reason=str(error))
 
     def reason(self, digest: str) -> str:
-        if digest in self.store.failed():
-            return str(self.store.failure(digest).get("reason", ""))
-        return f"{self.store.trial(digest)} is damaged: apical study retry runs it again"
+        if digest in self.standing.damaged:
+            return f"{self.store.trial(digest)} is damaged: apical study retry runs it again"
+        return str(self.store.failure(digest).get("reason", ""))
 
 
 def filled(bare: TrialRecord, result: TrialResult, test: Mapping[str, float] | None) -> TrialRecord:

@@ -17,8 +17,8 @@ from apical.errors import AlreadyEvaluatedError, CheckpointError
 from apical.train import devices, metrics
 from apical.train.feed import Feed, evaluation_batch
 from apical.train.files import read_text, write_whole
-from apical.train.loop import collect, readable
-from apical.train.losses import CLASSIFICATION
+from apical.train.loop import collect
+from apical.train.losses import answers
 from apical.train.prediction import network_of
 from apical.train.result import TrialResult
 from apical.train.trial import open_data
@@ -73,7 +73,7 @@ def _evaluate(engine: devices.Plain, result: TrialResult, how: Any) -> TestResul
     feed = Feed(split, evaluation_batch(split, result.spec.batch), device=engine.device)
     found = collect(network, feed, engine)
     assert found is not None
-    outputs = readable(found[0], result.spec.loss in CLASSIFICATION).numpy()
+    outputs = answers(result.spec.loss, found[0]).numpy()
     data = io.BytesIO()
     np.savez(data, ids=split.ids, labels=np.asarray(split.labels), outputs=outputs.astype(np.float32))
     try:

@@ -12,7 +12,7 @@ from apical.train import metrics
 from apical.train.devices import Plain
 from apical.train.dynamics import watched_if
 from apical.train.feed import Feed
-from apical.train.losses import CLASSIFICATION, log_probabilities
+from apical.train.losses import CLASSIFICATION, answers
 from apical.train.reporting import Reporter
 from apical.train.result import State
 from apical.train.session import Session
@@ -63,7 +63,7 @@ def validate(s: Session, stop: Stop | None = None) -> dict[str, float] | None:
         return None
     outputs, labels = found
     classification = s.spec.loss in CLASSIFICATION
-    scores = metrics.scores(readable(outputs, classification), labels, classification=classification)
+    scores = metrics.scores(answers(s.spec.loss, outputs), labels, classification=classification)
     return scores | {"loss": float(s.criterion(outputs, labels))}
 
 
@@ -79,8 +79,3 @@ def collect(
             if stop is not None and engine.agree(0.0, 1, bool(stop)).stop:
                 return None
     return torch.cat([o for o, _ in pairs]).cpu(), torch.cat([y for _, y in pairs]).cpu()
-
-
-def readable(outputs: Tensor, classification: bool) -> Tensor:
-    """Log-probabilities of classes, or predictions as they are."""
-    return log_probabilities(outputs) if classification else outputs

@@ -1,7 +1,7 @@
 """Losses by name: mean over the samples, in float32, and what their outputs say.
 
 `binary` is the binary cross-entropy: of one output a logit, of two the mean over both softmax outputs, which is the
-cross-entropy.
+cross-entropy. `squared` is the mean squared error of one output against the class 0 or 1: the answer is its rounding.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,10 @@ from apical.errors import TrainingError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
-CLASSIFICATION = ("cross-entropy", "binary")
+CLASSIFICATION = ("cross-entropy", "binary", "squared")
 REGRESSION = ("l1", "mse")
 NAMES = (*CLASSIFICATION, *REGRESSION)
+_SURE = 1e-6  # nobody is surer of an answer than this
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -41,7 +42,12 @@ def mse(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.mse_loss(outputs.float().reshape(targets.shape), targets)
 
 
-BY_NAME: dict[str, Loss] = {"cross-entropy": cross_entropy, "binary": binary, "l1": l1, "mse": mse}
+def squared(outputs: Tensor, labels: Tensor) -> Tensor:
+    """(n, 1) outputs and (n,) classes 0 or 1."""
+    return mse(outputs, labels.float()[:, None])
+
+
+BY_NAME: dict[str, Loss] = {"cross-entropy": cross_entropy, "binary": binary, "l1": l1, "mse": mse, "squared": squared}
 
 
 def log_probabilities(outputs: Tensor) -> Tensor:
@@ -52,6 +58,15 @@ def log_probabilities(outputs: Tensor) -> Tensor:
     return functional.log_softmax(outputs, dim=1)
 
 
+def answers(name: str, outputs: Tensor) -> Tensor:
+    """What outputs trained with a loss say: log-probabilities of classes, or predictions as they are."""
+    if name in REGRESSION:
+        return outputs
+    if name == "squared":
+        outputs = outputs.float().clamp(_SURE, 1 - _SURE).logit()
+    return log_probabilities(outputs)
+
+
 def check_outputs(name: str, outputs: Tensor, labels: Tensor, classes: int | None) -> None:
     """Refuse a network whose outputs do not fit the loss and the data, before anything is trained."""
     shape = tuple(outputs.shape)
@@ -59,7 +74,7 @@ def check_outputs(name: str, outputs: Tensor, labels: Tensor, classes: int | Non
         fits = outputs.numel() == labels.numel()
         wanted = f"as many values as the targets {tuple(labels.shape)}"
     else:
-        allowed = (1, 2) if name == "binary" else (classes,)
+        allowed = {"binary": (1, 2), "squared": (1,)}.get(name, (classes,))
         fits = outputs.dim() == 2 and shape[1] in allowed
         wanted = f"{len(labels)} rows of {' or '.join(map(str, allowed))} values"
     if not fits:

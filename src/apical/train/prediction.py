@@ -20,8 +20,7 @@ from apical.data.text import encode
 from apical.errors import CheckpointError, DataError
 from apical.train import checkpoint
 from apical.train.checkpoint import copy_into
-from apical.train.loop import readable
-from apical.train.losses import CLASSIFICATION
+from apical.train.losses import answers
 from apical.train.network import build
 from apical.train.result import TrialResult
 
@@ -82,7 +81,7 @@ def predict(trial: TrialResult | str | Path, inputs: Sequence[str | Path]) -> li
 def _predicted(network: nn.Module, inputs: torch.Tensor, names: list[str], result: TrialResult) -> list[Prediction]:
     classes = result.input["classes"]
     with torch.no_grad():
-        outputs = readable(network(inputs).float(), result.spec.loss in CLASSIFICATION)
+        outputs = answers(result.spec.loss, network(inputs).float())
     if classes is None:
         rows = outputs.reshape(len(inputs), -1).tolist()
         return [Prediction(name, None, tuple(row)) for name, row in zip(names, rows, strict=False)]

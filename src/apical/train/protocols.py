@@ -14,6 +14,14 @@ _CURVE: dict[str, Any] = {
     "metric": "mse",
 }
 
+_LOGIC: dict[str, Any] = {
+    "epochs": 20,
+    "passes": 100,  # 2,000 steps: the batch is the four points
+    "batch": 4,
+    "learning_rate": 1e-2,
+    "loss": "squared",
+}
+
 PROTOCOLS: dict[tuple[str, str], dict[str, Any]] = {
     ("fashion-mnist", "mlp-1"): _SMALL,
     ("fashion-mnist", "mlp-2"): _SMALL,
@@ -35,6 +43,9 @@ PROTOCOLS: dict[tuple[str, str], dict[str, Any]] = {
     ("imagenet", "resnet-50"): {"epochs": 300, "batch": 800, "learning_rate": 1e-4, "metric": "top-5"},
     ("sin", "mlp-approx"): _CURVE,
     ("sinc", "mlp-approx"): _CURVE,
+    ("xor", "neuron"): _LOGIC,
+    ("and", "neuron"): _LOGIC,
+    ("or", "neuron"): _LOGIC,
 }
 
 
