@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from apical.study.plan import Plan as Plan
     from apical.study.plan import Planned as Planned
     from apical.study.progress import Progress as Progress
+    from apical.study.reading import frozen as frozen
     from apical.study.reading import read as read
     from apical.study.reading import status as status
     from apical.study.results import RowResults as RowResults
@@ -46,6 +47,7 @@ _HOME = {
     "TrialRecord": "results.TrialRecord",
     "claims": "claim.claims",
     "export": "exporting.export",
+    "frozen": "reading.frozen",
     "load": "loading.load",
     "merge": "merging.merge",
     "names": "loading.names",

@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from apical.errors import StudyError
-from apical.study import agenda
+from apical.study.agenda import look
 from apical.study.engines.base import Done, Engine, Options, start
 from apical.study.file import Study
 from apical.study.index import Index
 from apical.study.job import Context, Job
 from apical.study.joining import open_for
 from apical.study.leases import Limits
-from apical.study.plan import Plan, plan, spec_of
+from apical.study.plan import Plan, plan
+from apical.study.preparing import check_data, mark_partial
 from apical.study.progress import Progress, measure
 from apical.study.reading import read
 from apical.study.results import StudyResults
 from apical.study.store import Store
 from apical.train import Execution
-from apical.train.trial import open_data
 
 FOLDER: Final = "studies"
 POLL: Final = 0.5
@@ -48,32 +48,30 @@ def run(
     tune_trials: int | None = None,
     stack: bool = True,
     execution: Execution | None = None,
+    partial: bool = False,
     limits: Limits | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> StudyResults:
     """Train, choose and test all that a study plans and that its directory (studies/<name>) does not hold yet.
 
     `tune_trials` trials decide between the settings of a row, 1 by default. `execution` says how trials run; by default
-    each has one thread. Ctrl-C and SIGTERM leave at the next batch; the same call goes on.
+    each has one thread. `partial` accepts subsets of the data, and marks them. Ctrl-C and SIGTERM leave at the next
+    batch; the same call goes on.
     """
     folder, places = Path(directory or Path(FOLDER) / study.name), options or Options()
     how = execution or Execution(threads=places.cpus)
     study.enable()
+    if partial:
+        study = mark_partial(study, how)
     check_data(study, how)
     store = open_for(study, folder, tune_trials, limits=limits)
     store.record_command()
     planned = plan(study, tune_trials=store.header.tune_trials)
-    context = Context(directory=folder.absolute(), execution=how, limits=limits or Limits(), imports=study.imports)
-    with _terminating(), _started(engine, context, places) as workers:
-        Driver(planned, store, workers, stack=stack, progress=progress).drive()
+    if not look(planned, store, Index(folder)).finished:
+        context = Context(directory=folder.absolute(), execution=how, limits=limits or Limits(), imports=study.imports)
+        with _terminating(), _started(engine, context, places) as workers:
+            Driver(planned, store, workers, stack=stack, progress=progress).drive()
     return read(folder)
-
-
-def check_data(study: Study, how: Execution) -> None:
-    """Open the data of every part, which prepares what is not ready: what is missing is said before anything runs."""
-    for part in study.parts:
-        if any(row.part == part.name for row in study.trained):
-            open_data(spec_of(part), how)
 
 
 @contextmanager
@@ -132,7 +130,7 @@ class Driver:
 
     def _look(self) -> None:
         """See where the study stands, and what of it is free."""
-        self.standing = agenda.look(self.plan, self.store, Index(self.store.directory))
+        self.standing = look(self.plan, self.store, Index(self.store.directory))
         self.running = self.store.leases.running(self.standing.keys_left)
         busy = {*self._mine, *(key.removesuffix("-test") for key in self.running)}
         self._jobs = self.standing.jobs(stack=self.stack, busy=busy)

@@ -25,6 +25,11 @@ def opened(directory: str | Path) -> tuple[Store, Plan]:
     return store, plan(Study.from_dict(store.header.study), tune_trials=store.header.tune_trials)
 
 
+def frozen(directory: str | Path) -> Study:
+    """The study that a directory was made for."""
+    return Study.from_dict(Store.open(directory).header.study)
+
+
 def status(directory: str | Path) -> Progress:
     """Counts, what runs now and where, and the time left at the present number of workers."""
     store, planned = opened(directory)
