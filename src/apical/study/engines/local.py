@@ -133,8 +133,9 @@ def serve(connection: Connection, context: Context, threads: int) -> None:
     signal.signal(signal.SIGTERM, _leave)
     threading.Thread(target=_end_with_driver, daemon=True).start()
     from apical.study.work import work  # noqa: PLC0415  it imports torch, which must see the threads above
+    from apical.train.keeping import data_kept  # noqa: PLC0415
 
-    with suppress(EOFError, OSError):
+    with suppress(EOFError, OSError), data_kept():
         connection.send(None)
         for job in _jobs(connection):
             outcomes = work(job, context)
