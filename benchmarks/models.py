@@ -4,7 +4,8 @@ python benchmarks/models.py [--rounds 15] [--threads 2] [--csv FILE]
 
 A step is forward, cross-entropy, backward and SGD on one batch of random images. The lines that the project promises:
 pyramidal ResNet-18 at most 2.1 times the standard one (64-pixel images, batch 32), PyNADA at most 1.02 times PyNReLU,
-ADA within 5 % of ReLU in LeNet and ResNet-18.
+ADA within 5 % of ReLU in LeNet and ResNet-18. LeNet with torch's own SiLU stands beside them: an activation that must
+save its input and compute an exponential, at its cost in C++.
 """
 
 import argparse
@@ -17,9 +18,11 @@ from torch import nn
 from apical import bench, models
 from apical.bench.measure import Work
 
+SILU = "torch.nn.SiLU"
+
 # case -> network, dimensions, batch, reference, units compared with it
 CASES: dict[str, tuple[str, dict[str, Any], int, str, tuple[str, ...]]] = {
-    "lenet, batch 64": ("lenet", {}, 64, "relu", ("ada", "leaky_ada", "pynrelu", "pynada")),
+    "lenet, batch 64": ("lenet", {}, 64, "relu", ("ada", "leaky_ada", SILU, "pynrelu", "pynada")),
     "resnet-18, 64 px, batch 32": ("resnet-18", {"stem": 64, "outputs": 200}, 32, "relu", ("ada", "pynrelu", "pynada")),
     "resnet-18 pyramidal, 64 px, batch 32": ("resnet-18", {"stem": 64, "outputs": 200}, 32, "pynrelu", ("pynada",)),
     "resnet-18 longer dendrites, 64 px, batch 32": (
@@ -42,9 +45,20 @@ def training_step(model: nn.Module, batch: int) -> Work:
     return step
 
 
+def network(name: str, unit: str, dims: dict[str, Any]) -> nn.Module:
+    if unit != SILU:
+        return models.create(name, unit, seed=0, **dims)
+    model = models.create(name, "relu", seed=0, **dims)
+    for module in list(model.modules()):
+        for key, child in module.named_children():
+            if isinstance(child, nn.ReLU):
+                setattr(module, key, nn.SiLU())
+    return model
+
+
 def measured(case: str, rounds: int) -> list[bench.Timing]:
     name, dims, batch, reference, units = CASES[case]
-    steps = {unit: training_step(models.create(name, unit, seed=0, **dims), batch) for unit in (reference, *units)}
+    steps = {unit: training_step(network(name, unit, dims), batch) for unit in (reference, *units)}
     return bench.compare(case, steps, reference=reference, rounds=rounds)
 
 

@@ -11,6 +11,7 @@ COMMANDS = {
     "demo": "see what apical does, in a minute, with no data needed",
     "data": "prepare, check, list and look at data sets",
     "train": "train one network on one data set, resumable at any time",
+    "study": "run the tables and figures of the paper, or your own comparison",
     "predict": "let a trained network name new images, clips, texts or numbers",
     "bench": "measure the activations on this machine",
     "convert": "show what conversion would do to a network, without writing anything",

@@ -69,30 +69,49 @@ CLONES static void NAME(backward_run)(const STORAGE *restrict x, const STORAGE *
     else NAME(backward_body)(x, g, 0, gx, n, alpha, c, leak);
 }
 
-/* Adds to sums[0] (alpha) and sums[1] (c). Short stretches in REAL, then double: long sums keep their digits. */
+/* A loop of its own: beside the arithmetic above, which looks at the bits of numbers, compilers do not vectorise it.
+ * Four sums at once, because one would wait for itself. */
+INLINE REAL NAME(sum)(const REAL *restrict values, int64_t n) {
+    REAL a = 0, b = 0, c = 0, d = 0;
+    const int64_t quarter = n / 4;
+#pragma omp simd reduction(+ : a, b, c, d)
+    for (int64_t i = 0; i < quarter; i++) {
+        a += values[i];
+        b += values[quarter + i];
+        c += values[2 * quarter + i];
+        d += values[3 * quarter + i];
+    }
+    for (int64_t i = 4 * quarter; i < n; i++) a += values[i];
+    return (a + b) + (c + d);
+}
+
+/* Adds to sums[0] (alpha) and, with_c, to sums[1] (c). Short stretches in REAL, then double: long sums keep their
+ * digits. */
 INLINE void NAME(backward_sums_body)(const STORAGE *restrict x, const STORAGE *restrict g, int64_t step,
-                                     STORAGE *restrict gx, int64_t n, REAL alpha, REAL c, REAL leak,
+                                     STORAGE *restrict gx, int64_t n, REAL alpha, REAL c, REAL leak, int with_c,
                                      double *restrict sums) {
+    REAL for_alpha[STRETCH], for_c[STRETCH];
     for (int64_t from = 0; from < n; from += STRETCH) {
-        int64_t to = from + STRETCH < n ? from + STRETCH : n;
-        REAL sum_alpha = 0, sum_c = 0;
-#pragma omp simd reduction(+ : sum_alpha, sum_c)
-        for (int64_t i = from; i < to; i++) {
-            REAL xi = LOAD(x[i]), gi = LOAD(g[i * step]);
+        int64_t length = from + STRETCH < n ? STRETCH : n - from;
+        for (int64_t i = 0; i < length; i++) {
+            REAL xi = LOAD(x[from + i]), gi = LOAD(g[(from + i) * step]);
             NAME(ada_point) point = NAME(ada_at)(xi, alpha, c, leak);
-            gx[i] = STORE(gi * point.slope);
-            ADD_SUMS(point, xi, gi, sum_alpha, sum_c);
+            gx[from + i] = STORE(gi * point.slope);
+            for_alpha[i] = FOR_ALPHA(point, xi, gi);
+            if (with_c) for_c[i] = FOR_C(point, xi, gi);
         }
-        sums[0] += sum_alpha;
-        sums[1] += sum_c;
+        sums[0] += NAME(sum)(for_alpha, length);
+        if (with_c) sums[1] += NAME(sum)(for_c, length);
     }
 }
 
 CLONES static void NAME(backward_sums_run)(const STORAGE *restrict x, const STORAGE *restrict g, int64_t step,
-                                           STORAGE *restrict gx, int64_t n, REAL alpha, REAL c, REAL leak,
+                                           STORAGE *restrict gx, int64_t n, REAL alpha, REAL c, REAL leak, int with_c,
                                            double *restrict sums) {
-    if (step) NAME(backward_sums_body)(x, g, 1, gx, n, alpha, c, leak, sums);
-    else NAME(backward_sums_body)(x, g, 0, gx, n, alpha, c, leak, sums);
+    if (!step && with_c) NAME(backward_sums_body)(x, g, 0, gx, n, alpha, c, leak, 1, sums);
+    else if (!step) NAME(backward_sums_body)(x, g, 0, gx, n, alpha, c, leak, 0, sums);
+    else if (with_c) NAME(backward_sums_body)(x, g, 1, gx, n, alpha, c, leak, 1, sums);
+    else NAME(backward_sums_body)(x, g, 1, gx, n, alpha, c, leak, 0, sums);
 }
 
 CLONES static void NAME(backward_across)(const STORAGE *restrict x, const STORAGE *restrict g, int64_t step,
@@ -103,7 +122,8 @@ CLONES static void NAME(backward_across)(const STORAGE *restrict x, const STORAG
         REAL xi = LOAD(x[i]), gi = LOAD(g[i * step]);
         NAME(ada_point) point = NAME(ada_at)(xi, HELD(alpha[i]), c[i], leak);
         gx[i] = STORE(gi * point.slope);
-        ADD_SUMS(point, xi, gi, sum_alpha[i], sum_c[i]);
+        sum_alpha[i] += FOR_ALPHA(point, xi, gi);
+        sum_c[i] += FOR_C(point, xi, gi);
     }
 }
 
@@ -129,7 +149,8 @@ EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t
             if (channels > 1 && inner == 1)
                 NAME(backward_across)(xr, gr, step, gx + from, length, alpha, c, leak, floor, own, own + channels);
             else if (sums)
-                NAME(backward_sums_run)(xr, gr, step, gx + from, length, HELD(alpha[channel]), c[channel], leak, pair);
+                NAME(backward_sums_run)(xr, gr, step, gx + from, length, HELD(alpha[channel]), c[channel], leak, gc != NULL,
+                                        pair);
             else
                 NAME(backward_run)(xr, gr, step, gx + from, length, HELD(alpha[channel]), c[channel], leak);
             own[channel] += pair[0];
@@ -211,29 +232,21 @@ CLONES static void NAME(sum_backward_run)(const STORAGE *restrict basal, const S
 INLINE void NAME(sum_backward_sums_body)(const STORAGE *restrict basal, const STORAGE *restrict apical,
                                          const STORAGE *restrict g, int64_t step, STORAGE *restrict gbasal,
                                          STORAGE *restrict gapical, int64_t n, REAL alpha, REAL c, REAL leak,
-                                         REAL basal_leak, double *restrict sums) {
-    for (int64_t from = 0; from < n; from += STRETCH) {
-        int64_t to = from + STRETCH < n ? from + STRETCH : n;
-        REAL sum_alpha = 0, sum_c = 0;
-#pragma omp simd reduction(+ : sum_alpha, sum_c)
-        for (int64_t i = from; i < to; i++) {
-            REAL b = LOAD(basal[i]), a = LOAD(apical[i]), gi = LOAD(g[i * step]);
-            NAME(ada_point) point = NAME(ada_at)(a, alpha, c, leak);
-            gbasal[i] = STORE(gi * SLOPE_OF_BASAL(b));
-            gapical[i] = STORE(gi * point.slope);
-            ADD_SUMS(point, a, gi, sum_alpha, sum_c);
-        }
-        sums[0] += sum_alpha;
-        sums[1] += sum_c;
-    }
+                                         REAL basal_leak, int with_c, double *restrict sums) {
+    for (int64_t i = 0; i < n; i++) gbasal[i] = STORE(LOAD(g[i * step]) * SLOPE_OF_BASAL(LOAD(basal[i])));
+    NAME(backward_sums_body)(apical, g, step, gapical, n, alpha, c, leak, with_c, sums);
 }
 
 CLONES static void NAME(sum_backward_sums_run)(const STORAGE *restrict basal, const STORAGE *restrict apical,
                                                const STORAGE *restrict g, int64_t step, STORAGE *restrict gbasal,
                                                STORAGE *restrict gapical, int64_t n, REAL alpha, REAL c, REAL leak,
-                                               REAL basal_leak, double *restrict sums) {
-    if (step) NAME(sum_backward_sums_body)(basal, apical, g, 1, gbasal, gapical, n, alpha, c, leak, basal_leak, sums);
-    else NAME(sum_backward_sums_body)(basal, apical, g, 0, gbasal, gapical, n, alpha, c, leak, basal_leak, sums);
+                                               REAL basal_leak, int with_c, double *restrict sums) {
+    if (!step)
+        NAME(sum_backward_sums_body)(basal, apical, g, 0, gbasal, gapical, n, alpha, c, leak, basal_leak, 1, sums);
+    else if (with_c)
+        NAME(sum_backward_sums_body)(basal, apical, g, 1, gbasal, gapical, n, alpha, c, leak, basal_leak, 1, sums);
+    else
+        NAME(sum_backward_sums_body)(basal, apical, g, 1, gbasal, gapical, n, alpha, c, leak, basal_leak, 0, sums);
 }
 
 CLONES static void NAME(sum_backward_across)(const STORAGE *restrict basal, const STORAGE *restrict apical,
@@ -246,7 +259,8 @@ CLONES static void NAME(sum_backward_across)(const STORAGE *restrict basal, cons
         NAME(ada_point) point = NAME(ada_at)(a, HELD(alpha[i]), c[i], leak);
         gbasal[i] = STORE(gi * SLOPE_OF_BASAL(b));
         gapical[i] = STORE(gi * point.slope);
-        ADD_SUMS(point, a, gi, sum_alpha[i], sum_c[i]);
+        sum_alpha[i] += FOR_ALPHA(point, a, gi);
+        sum_c[i] += FOR_C(point, a, gi);
     }
 }
 
@@ -279,7 +293,7 @@ EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, i
                                           own + channels + channel);
             else if (sums)
                 NAME(sum_backward_sums_run)(z + at, z + at + width, gr, step, gz + at, gz + at + width, length,
-                                            HELD(alpha[channel]), c[channel], leak, basal_leak, pair);
+                                            HELD(alpha[channel]), c[channel], leak, basal_leak, gc != NULL, pair);
             else
                 NAME(sum_backward_run)(z + at, z + at + width, gr, step, gz + at, gz + at + width, length,
                                        HELD(alpha[channel]), c[channel], leak, basal_leak);
