@@ -27,7 +27,8 @@ from apical.data.recipe import Recipe
 from apical.data.registry import RECIPES
 from apical.data.split import Parts
 from apical.data.toy import in_memory
-from apical.study.cost import Step, step_of
+from apical.nn import Unit
+from apical.study.cost import BRANCHES
 from apical.study.file import Part, Study
 from apical.study.plan import spec_of
 from apical.train import TrialSpec
@@ -50,31 +51,37 @@ SHAPES = {
 """Shapes of one sample of the data sets that are not made in memory."""
 LONG = 0.1
 """Seconds: a step is repeated, and its share of a batch grows, until it takes so long."""
-UNITS = {False: "ada", True: "pynada"}
+STANDARD, PYRAMIDAL = "ada", "pynada"
 
 Progress = Callable[[str, int, int], None]
 
 
-def calibrate(study: Study, *, measure: bool = True, progress: Progress | None = None) -> dict[Step, float]:
-    """Seconds of one step of each part, with standard and with pyramidal neurons where rows have them.
+def calibrate(study: Study, *, measure: bool = True, progress: Progress | None = None) -> dict[str, float]:
+    """Seconds of one step of each part with standard neurons.
 
     What was not measured before is measured now or, without `measure`, left out.
     """
     study.enable()
-    wanted = list(dict.fromkeys(step_of(row) for row in study.trained))
     known = _kept()
-    found: dict[Step, float] = {}
-    for done, step in enumerate(wanted):
-        spec = spec_of(study.part(step.part), UNITS[step.pyramidal])
+    found: dict[str, float] = {}
+    for done, part in enumerate(study.parts):
+        unit, branches = _unit(study, part)
+        spec = spec_of(part, unit)
         key = _key(spec)
         if key not in known and measure:
             if progress is not None:
-                progress(f"measuring {spec.model} on {spec.data}", done, len(wanted))
+                progress(f"measuring {spec.model} on {spec.data}", done, len(study.parts))
             known[key] = seconds_of_step(spec)
             _keep(known)
         if key in known:
-            found[step] = known[key]
+            found[part.name] = known[key] / branches
     return found
+
+
+def _unit(study: Study, part: Part) -> tuple[str, int]:
+    """What to measure, and what it costs in standard neurons: some networks are built of pyramidal ones alone."""
+    units = [Unit.parse(row.unit) for row in study.trained if row.part == part.name]
+    return (PYRAMIDAL, BRANCHES) if all(unit.pyramidal for unit in units) else (STANDARD, 1)
 
 
 def samples_of(part: Part) -> tuple[int, int]:
@@ -90,17 +97,18 @@ def seconds_of_step(spec: TrialSpec) -> float:
     """The time of a training step: forward, backward and the optimiser's step on one batch.
 
     A batch that takes long is measured by shares of it, 2 samples, 4, 8, until they take LONG; the line through the
-    last two leads to the whole batch.
+    first and the last leads to the whole batch.
     """
     data = sketch(spec)
     with _one_thread(), torch.random.fork_rng(devices=[]):
         network = build(spec, dims_for(spec, data)).train()
         optimiser = optimiser_of(spec, network)
-        n, took, slope = 0, 0.0, 0.0
-        while n < spec.batch and (n < 4 or took < LONG):
-            more = min(max(2, 2 * n), spec.batch)
-            longer = _time(spec, network, optimiser, data, more)
-            n, took, slope = more, longer, max(0.0, (longer - took) / (more - n))
+        few = n = min(2, spec.batch)
+        first = took = _time(spec, network, optimiser, data, n)
+        while n < spec.batch and (n == few or took < LONG):
+            n = min(2 * n, spec.batch)
+            took = _time(spec, network, optimiser, data, n)
+    slope = max(0.0, took - first) / max(1, n - few)
     return took + slope * (spec.batch - n)
 
 

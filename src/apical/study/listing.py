@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from apical.data import statuses
 from apical.study.calibration import Progress, calibrate, samples_of
-from apical.study.cost import estimate, step_of
+from apical.study.cost import estimate
 from apical.study.file import Study
 from apical.study.loading import load, names
 from apical.study.plan import plan
@@ -48,9 +48,9 @@ def catalogue(*, measure: bool = True, workers: int | None = None, progress: Pro
 def seconds_of(
     study: Study, *, workers: int, tune_trials: int = 1, measure: bool = True, progress: Progress | None = None
 ) -> float | None:
-    """What a study takes on this machine; None where a step of it was not measured."""
+    """What a study takes on this machine; None where a step of a part was not measured."""
     seconds = calibrate(study, measure=measure, progress=progress)
-    if any(step_of(row) not in seconds for row in study.trained):
+    if len(seconds) < len(study.parts):
         return None
     samples = {part.data: samples_of(part) for part in study.parts}
     return estimate(plan(study, tune_trials=tune_trials), seconds, samples, workers=workers)
