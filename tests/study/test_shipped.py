@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from apical.study import Study, load, names, schema
 from apical.study.plan import plan, settings, spec_of
 from apical.study.source import PAPER
+from apical.study.template import TEMPLATE
 
 FILES = sorted(path for path in PAPER.rglob("*.toml") if path.stem != "claims")
 EXPECTED = {  # rows that are trained, and trials with one tuning trial a setting
@@ -52,8 +54,8 @@ def test_rows_and_trials(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_its_file_fits_the_schema(path: object) -> None:
-    jsonschema.Draft202012Validator(schema()).validate(tomllib.loads(path.read_text(encoding="utf-8")))  # type: ignore[attr-defined]
+def test_its_file_fits_the_schema(path: Path) -> None:
+    jsonschema.Draft202012Validator(schema()).validate(tomllib.loads(path.read_text(encoding="utf-8")))
 
 
 def test_the_schema_refuses_what_is_wrong() -> None:
@@ -134,3 +136,15 @@ def test_the_groups_of_the_paper() -> None:
     assert study.baseline(study.row("mlp-2/leaky-pynada")) == study.row("mlp-2/pynrelu")
     assert study.baseline(study.row("mlp-2/relu")) is None
     assert study.baseline(study.row("mlp-2/xiao-relu")) is None
+
+
+def test_the_published_schema_is_the_schema() -> None:
+    published = Path(__file__).parents[2] / "docs" / "study.schema.json"
+    assert json.loads(published.read_text(encoding="utf-8")) == schema()
+
+
+def test_the_file_that_users_start_from_is_a_study(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(TEMPLATE, encoding="utf-8")
+    jsonschema.Draft202012Validator(schema()).validate(tomllib.loads(TEMPLATE))
+    assert plan(load(path)).count > plan(load(path, quick=True)).count > 0
