@@ -3,9 +3,10 @@ import torch
 from torch import nn
 
 from apical.errors import CheckpointError
+from apical.models import create
 from apical.nn import ADA
 from apical.train import TrialSpec
-from apical.train.optimisation import load_state, optimiser_of, state_of
+from apical.train.optimisation import Lean, load_state, optimiser_of, set_rate, state_of
 
 SPEC = TrialSpec(data="digits", model="mlp-1", learning_rate=0.1)
 
@@ -54,3 +55,34 @@ def test_the_state_continues_bit_equal():
 def test_a_state_of_another_network_is_refused(key):
     with pytest.raises(CheckpointError, match="optimiser"):
         load_state(optimiser_of(SPEC, network()), {key: torch.zeros(2, 2)})
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("l2", [0.0, 0.1])
+def test_lean_steps_have_the_bits_of_torchs_own(optimiser, l2):
+    spec = TrialSpec(data="digits", model="mlp-1", optimiser=optimiser, l2=l2)
+    networks = [create("mlp-1", "ada(alpha=learn)", seed=0, inputs=8) for _ in range(2)]
+    whole, lean = (optimiser_of(spec, network) for network in networks)
+    steps = [whole, Lean(lean)]
+    for k in range(6):
+        if k == 3:  # what a resumed trial does
+            load_state(lean, {name: t.clone() for name, t in state_of(lean).items()})
+        for network, own, step in zip(networks, (whole, lean), steps, strict=True):
+            set_rate(own, 0.1 / (k + 1))
+            step.zero_grad()
+            network(torch.arange(16.0).view(2, 8) / 16).square().sum().backward()
+            step.step()
+    for one, other in zip(networks[0].parameters(), networks[1].parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert all(torch.equal(t, state_of(lean)[name]) for name, t in state_of(whole).items())
+
+
+def test_a_parameter_without_a_gradient_is_left_alone():
+    network = create("mlp-1", "relu", seed=0, inputs=8)
+    step = Lean(optimiser_of(TrialSpec(data="digits", model="mlp-1"), network))
+    for used in (network, network.hidden, network):
+        before = network.head.weight.clone()
+        step.zero_grad()
+        used(torch.ones(2, 8)).sum().backward()
+        step.step()
+        assert torch.equal(before, network.head.weight) == (used is network.hidden)

@@ -9,25 +9,35 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from apical.study.file import SMALLER_IS_BETTER
 from apical.study.source import CLAIMS, PAPER
 
-Kind = Literal["better", "not-better", "gain", "cost", "range", "stable", "solves", "vanishing"]
-"""What is checked:
+Kind = Literal["better", "gain", "largest", "value", "range", "cost", "stable", "solves", "vanishing"]
+"""What is checked of the rows `a` (and `b`) on `metric`:
 
-- better: every row of `a` beats its partner in `b` on `metric` (`pairing`: "each" pairs them in order, "all" compares
-  every a with every b); `significant` claims that the difference passes the paper's test at 0.05.
-- not-better: no row of `a` beats its partner in `b`.
-- gain: a[i] beats b[i] by `figures` in the metric's printed unit, in the order of the rows; one figure serves all.
-- cost: a[i] takes between figures[0] and figures[1] times as long an epoch as b[i], as shares (0.15 = 15 % more).
-- range: the values of `a` on `metric` lie between figures[0] and figures[1].
-- stable: training every row of `a` converges: no trial diverges, none stays at chance or at its first loss.
-- solves: some trial of every row of `a` answers all points right (`expected` false: none does).
-- vanishing: no layer's gradient vanishes while the rows of `a` train.
+- better: every a beats its b. `pairing`: "each" pairs them in order, "all" compares every a with every b. `share` of
+  the pairs is enough.
+- gain: a[i] beats b[i] by paper[i] (one figure serves all) in the unit that the paper prints, points of per cent or
+  years; `bound`: about, at least or at most so much.
+- largest: the gain of a[0] over b[0] is paper[0], and the largest of all pairs.
+- value: a[i] is about paper[i].
+- range: every a lies between paper[0] and paper[1].
+- cost: a[i] has between paper[0] and paper[1] more seconds an epoch, or parameters, than b[i]: as a share of b[i]
+  ("relative", 0.15 = 15 % more) or in seconds ("absolute").
+- stable: training every a converges: no trial diverges or stays at chance.
+- solves: some trial of every a answers every point right.
+- vanishing: gradients reach every layer while the rows of `a` train.
+
+`significant`: the difference passes the paper's test at 0.05 as well. `expected` false: the paper says that it does not
+happen (for stable: some row does not converge; for solves: no trial of any row does).
 """
 
 
 class Claim(BaseModel):
-    """One claim. `study` is None where its rows lie in several studies: keys then read `<study>:<part>/<name>`."""
+    """One claim. Keys are rows of `study`; where it is "", they name their studies: `<study>:<part>/<name>`.
+
+    `metric` is "" where each row has the metric of its part. `consistent` is None where the paper prints no numbers.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -35,17 +45,44 @@ class Claim(BaseModel):
     text: str
     where: str
     kind: Kind
-    study: str
+    study: str = ""
     a: Annotated[tuple[str, ...], Field(min_length=1)]
     b: tuple[str, ...] = ()
     pairing: Literal["each", "all"] = "each"
     metric: str = "accuracy"
     splits: tuple[Literal["validation", "test"], ...] = ("test",)
+    scale: Literal["relative", "absolute"] = "relative"
+    bound: Literal["about", "at-least", "at-most"] = "about"
+    share: float = 1.0
     significant: bool = False
     expected: bool = True
-    figures: tuple[float, ...] = ()
+    paper: tuple[float, ...] = ()
     consistent: bool | None = None
     note: str = ""
+
+    def locate(self, key: str) -> tuple[str, str]:
+        """The study and the row key that a key of this claim names."""
+        study, colon, row = key.rpartition(":")
+        return (study, row) if colon else (self.study, key)
+
+    @property
+    def studies(self) -> tuple[str, ...]:
+        """The studies that the claim is about."""
+        return tuple(dict.fromkeys(self.locate(key)[0] for key in (*self.a, *self.b)))
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The keys that are compared, a first."""
+        if self.pairing == "all":
+            return tuple((a, b) for a in self.a for b in self.b)
+        return tuple(zip(self.a, self.b, strict=True)) if self.b else ()
+
+    @property
+    def direction(self) -> Literal["higher", "lower", "by metric"]:
+        """Which values are better."""
+        if not self.metric:
+            return "by metric"
+        return "lower" if self.metric in SMALLER_IS_BETTER else "higher"
 
 
 @cache

@@ -54,8 +54,8 @@ def with_c_tuned(study: Study) -> Study:
 
     rows = []
     for row in study.rows:
-        own = Unit.parse(row.unit).c
-        values = tuple(dict.fromkeys((float(own or 0), 0.0, 1.0)))
+        own = row.tune.get("c", (Unit.parse(row.unit).c,))
+        values = tuple(dict.fromkeys((*own, 0.0, 1.0)))
         rows.append(row.model_copy(update={"tune": row.tune | {"c": values}}) if "alpha" in row.tune else row)
     note = "c was tuned over 0 and 1 too (--tune-c)"
     return study.model_copy(update={"rows": tuple(rows), "notes": (*study.notes, note)})

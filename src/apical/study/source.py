@@ -137,7 +137,9 @@ def parse(text: str, *, origin: str) -> Document:
 
 def merged(below: Document, above: Document) -> Document:
     """`above` laid over `below`."""
-    result = Document(copy.deepcopy(below.values), dict(below.places), above.origin, below.shipped, above.name)
+    result = Document(
+        copy.deepcopy(below.values), dict(below.places), above.origin, above.shipped or below.shipped, above.name
+    )
     _lay(result.values, above.values, (), (), above, result)
     result.values["extends"] = above.values["extends"]
     return result

@@ -38,6 +38,7 @@ class Feed:
         self.split, self.size, self.device, self.passes = split, size, device, passes
         self.batches = Batches(split, size, **how)
         self.format = torch.channels_last if channels_last and len(split.shape) == 3 else torch.preserve_format
+        self._samples, self._per_pass = len(split), len(self.batches)
         self.in_memory = not self.batches.augment and 4 * len(split) * prod(split.shape) <= IN_MEMORY
 
     def __len__(self) -> int:
@@ -45,7 +46,7 @@ class Feed:
 
     def samples(self, batch: int) -> int:
         """Samples of batch number `batch`, of all ranks together."""
-        return min(self.size, len(self.split) - batch % len(self.batches) * self.size)
+        return min(self.size, self._samples - batch % self._per_pass * self.size)
 
     def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and labels of the batches from number `start` on; each pass has an order of its own."""
@@ -70,9 +71,17 @@ class Feed:
 
     def _gathered(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
         inputs, labels = self._whole
-        for positions in self.batches.positions(epoch)[start:]:
-            rows = torch.from_numpy(positions).to(self.device)
-            yield inputs.index_select(0, rows).to(memory_format=self.format), labels.index_select(0, rows)
+        for rows in self.rows(epoch)[start:]:
+            batch = inputs.index_select(0, rows)
+            if self.format is not torch.preserve_format:
+                batch = batch.to(memory_format=self.format)
+            yield batch, labels.index_select(0, rows)
+
+    def rows(self, epoch: int) -> tuple[Tensor, ...]:
+        """The positions of each batch of a pass, on the device."""
+        positions = self.batches.positions(epoch)
+        whole = torch.from_numpy(np.concatenate(positions)).to(self.device)
+        return whole.split([len(p) for p in positions])  # type: ignore[no-untyped-call, no-any-return]
 
     def _made(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in islice(self.batches.epoch(epoch), start, None):
