@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -106,16 +106,22 @@ class Here:
         pass
 
 
-@pytest.fixture(scope="session")
-def python() -> Callable[..., subprocess.Popen[str]]:
-    """Start a program in a new process with one thread."""
+@pytest.fixture
+def python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start programs in new processes with one thread each; they end with the test."""
+    started = []
 
     def start(code: str, *arguments: object) -> subprocess.Popen[str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        started.append(subprocess.Popen(command, text=True, env=environment, **pipes))  # type: ignore[call-overload]
+        return started[-1]
 
-    return start
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 def numbers(directory: Path) -> dict[str, Any]:
