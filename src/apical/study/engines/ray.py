@@ -146,7 +146,9 @@ def _check_address(address: str) -> None:
         return
     found = ADDRESS.fullmatch(address)
     if not found or int(found["port"]) >= 2**16:
-        raise InvalidArgumentError(f"address is {address!r}, but must be auto, local or HOST:PORT of the cluster's head")
+        raise InvalidArgumentError(
+            f"address is {address!r}, but must be auto, local or HOST:PORT of the cluster's head"
+        )
     try:
         socket.create_connection((found["host"].strip("[]"), int(found["port"])), CONNECT).close()
     except OSError as error:
