@@ -18,7 +18,6 @@ from apical.errors import StudyError
 from apical.study.agenda import look
 from apical.study.engines.base import Done, Engine, Options, start
 from apical.study.file import Study
-from apical.study.index import Index
 from apical.study.job import Context, Job
 from apical.study.joining import open_for
 from apical.study.leases import Limits
@@ -69,7 +68,7 @@ def run(
     store = open_for(study, folder, tune_trials, limits=limits)
     store.record_command()
     planned = plan(study, tune_trials=store.header.tune_trials)
-    if not look(planned, store, Index(folder)).finished:
+    if not look(planned, store).finished:
         context = Context(directory=folder.absolute(), execution=how, limits=limits or Limits(), imports=study.imports)
         with _terminating(), _started(engine, context, places) as workers:
             Driver(planned, store, workers, stack=stack, progress=progress).drive()
@@ -136,7 +135,7 @@ class Driver:
         and whoever begins it first has the claim. Looking takes at most a twentieth of the driver's time.
         """
         start = time.monotonic()
-        self.standing = look(self.plan, self.store, Index(self.store.directory))
+        self.standing = look(self.plan, self.store)
         running = self.store.leases.running(self.standing.keys_left)
         waiting = {digest for digest, when in self._given.items() if start - when < AGAIN}
         busy = waiting | {key.removesuffix(TEST) for key in running}

@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 
 from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError
@@ -145,5 +146,5 @@ def _test(trial: Planned, lease: Lease, heart: Heart, store: Store, context: Con
             if not (folder / OUTPUTS).exists():
                 raise
             found = TestResult.load(folder)
-    files.replace(folder / SCORES, dict(found.scores))
+    files.replace(folder / SCORES, {name: value if isfinite(value) else None for name, value in found.scores.items()})
     return "done"
