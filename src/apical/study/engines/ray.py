@@ -156,11 +156,8 @@ def _check_address(address: str) -> None:
 
 
 def _no_cluster(address: str, why: str) -> StudyError:
-    where = "on this machine" if address == "auto" else f"at {address}"
-    return StudyError(
-        f"cannot join a Ray cluster {where} ({why}): start one with `ray start --head` and give its HOST:PORT, "
-        "or use --address local"
-    )
+    what = "found no Ray cluster" if address == "auto" else f"cannot join a Ray cluster at {address} ({why})"
+    return StudyError(f"{what}: start one with `ray start --head` and give its HOST:PORT, or use --address local")
 
 
 @contextmanager
