@@ -150,7 +150,7 @@ def _lines(figure: Any, chart: Lines) -> None:
 
 
 def _fit(figure: Any, chart: Fit) -> None:
-    figure.set_size_inches(WIDTH * 0.75, 1.9)
+    figure.set_size_inches(WIDTH, 2.2)
     axis = figure.subplots()
     axis.plot(chart.x, chart.truth, color=palette.TRUTH, linewidth=1.6)
     axis.plot(chart.x, chart.fit, color=palette.FIT, linewidth=1.2)

@@ -14,8 +14,8 @@ from apical.report.tables import test_value, tested
 from apical.study.claim import Claim
 from apical.study.results import RowResults, TrialRecord
 
-MEASURED = ("seconds", "parameters")
-"""Metrics of a trial itself, which have no test samples."""
+MEASURED = ("seconds", "parameters", "mse")
+"""Metrics of a trial itself: no test samples stand for others here (mse is that of a whole curve)."""
 Rows = tuple[RowResults, RowResults]
 
 
@@ -61,10 +61,10 @@ def _on_test(a: RowResults, b: RowResults, claim: Claim, evidence: Evidence, pos
     if found is None:
         return Finding(0, f"{name(a)} and {name(b)} could not be compared")
     sign = found.shown if found.shown == _trend(found) else 0
-    printed = _printed_gain(a, b, metric)
+    words, printed = pair_words(a, b, found), _printed_gain(a, b, metric)
     if sign == 0 and found.low <= 0 <= found.high and printed is not None and printed > _ends(found)[1]:
-        sign = -1
-    return Finding(sign, pair_words(a, b, found), found.trials)
+        return Finding(-1, f"{words}, which excludes the printed gain of {show(metric, printed)}", found.trials)
+    return Finding(sign, words, found.trials)
 
 
 def _comparison(claim: Claim, evidence: Evidence, position: int, metric: str) -> Comparison | None:
@@ -115,13 +115,26 @@ def _value(found: RowResults, metric: str) -> float:
 def _gain(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
     a, b = rows
     metric = metric_of(claim, a)
+    printed = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
+    if a.row.quoted or b.row.quoted:
+        yield _gain_on_quoted(a, b, metric, claim.bound, printed)
+        return
     found = _comparison(claim, evidence, position, metric)
     if found is None:
         yield Finding(0, f"{name(a)} and {name(b)} could not be compared")
         return
-    printed = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
     words = f"{pair_words(a, b, found)}, printed {show(metric, printed, sign=True)}"
     yield Finding(_gain_sign(claim.bound, _ends(found), printed), words, found.trials)
+
+
+def _gain_on_quoted(a: RowResults, b: RowResults, metric: str, bound: str, printed: float) -> Finding:
+    """Two standard errors around our value stand for the interval."""
+    difference = gain(metric, _value(a, metric) - _value(b, metric))
+    error = 2 * max(_standard_error(found.best, metric) for found in (a, b))
+    sign = _gain_sign(bound, (difference - error, difference + error), printed)
+    words = f"{name(a)} beyond {name(b)} as quoted: {show(metric, difference, sign=True)} ± {show(metric, error)}"
+    trials = tuple(f.best.digest for f in (a, b) if f.best is not None)
+    return Finding(sign, f"{words}, printed {show(metric, printed, sign=True)}", trials)
 
 
 def _gain_sign(bound: str, ends: tuple[float, float], printed: float) -> int:
@@ -242,8 +255,13 @@ def smallest_gradient_shares(record: TrialRecord) -> list[float]:
 
 
 def measured(found: RowResults, metric: str) -> dict[int, float]:
-    """Seconds per epoch or parameters of each finished trial, by seed."""
-    values = {t.seed: seconds_per_epoch(t) if metric == "seconds" else t.parameters for t in found.trials if t.finished}
+    """Seconds per epoch, parameters or the error on a curve of each finished trial, by seed."""
+    read: dict[str, Callable[[TrialRecord], float | None]] = {
+        "seconds": seconds_per_epoch,
+        "parameters": lambda t: t.parameters,
+        "mse": lambda t: test_value(t, "mse"),
+    }
+    values = {t.seed: read[metric](t) for t in found.trials if t.finished}
     return {seed: float(value) for seed, value in values.items() if value}
 
 

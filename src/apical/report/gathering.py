@@ -76,7 +76,7 @@ def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool =
     evidence = Evidence(studies)
     judged = verdicts.relevant(claims(), evidence)
     wanted = [pair for name, results in evidence.studies.items() for pair in tables.pairs(name, results)]
-    evidence.make([*wanted, *(pair for claim in judged for pair in verdicts.tests_of(claim, evidence))])
+    evidence.make([*wanted, *(pair for claim in judged for pair in verdicts.needed_tests(claim, evidence))])
     shipped = _shipped(judged)
     found = tuple(verdicts.judge(claim, evidence, shipped) for claim in judged)
     sections = tuple(_section(name, evidence, pictures=pictures) for name in evidence.studies)

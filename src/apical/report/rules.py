@@ -27,8 +27,8 @@ RULES = {
         "Shown: the best trials (by validation) differ in the claimed direction, Holm's adjusted p over all tests"
         f" of the study is at most {LEVEL}, the 95 % bootstrap interval of the difference excludes 0, and the mean"
         " over trials with equal seeds points the same way. Refuted: all of that the other way round; or the "
-        "interval contains 0 and excludes the difference that the paper prints. On validation, and for seconds: "
-        "shown where every trial agrees, refuted where every trial disagrees. Against a quoted number: two "
+        "interval contains 0 and excludes the difference that the paper prints. On validation, for seconds and "
+        "for errors on a curve: shown where every trial agrees, refuted where every trial disagrees. Against a quoted number: two "
         "standard errors beyond it."
     ),
     "gain": (

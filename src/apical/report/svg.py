@@ -18,7 +18,8 @@ POINTS_PER_INCH = 72
 def inline(text: str, *, name: str, alt: str) -> str:
     """The SVG of a drawing for the inside of an HTML page; `alt` is what is read where it cannot be seen."""
     root = ElementTree.fromstring(text)
-    _remove(root, f"{{{SVG}}}metadata")
+    for tag in ("metadata", "style"):  # its one rule stands in the page's style sheet
+        _remove(root, f"{{{SVG}}}{tag}")
     legend = _remove_legend(root)
     for element in root.iter():
         _lean(element, name)

@@ -67,7 +67,12 @@ def kind_of(row: Row) -> str:
 
 
 def pairs(study: str, results: StudyResults) -> Iterator[Pair]:
-    """Every test that the tables of a study show; `study` is its name within the report."""
+    """Every test that the tables of a study show; `study` is its name within the report.
+
+    Curves and logical functions have none: their points are all there are, no sample of others.
+    """
+    if results.study.form in ("approximation", "logic"):
+        return
     for found in results.rows:
         metric = found.part.metric
         base, rival = results.study.baseline(found.row), rival_of(found, results)

@@ -19,7 +19,7 @@ def relevant(claims: Iterable[Claim], evidence: Evidence) -> list[Claim]:
     return [claim for claim in claims if any(evidence.row(ref) for refs_ in refs(claim) for ref in refs_)]
 
 
-def tests_of(claim: Claim, evidence: Evidence) -> Iterator[Pair]:
+def needed_tests(claim: Claim, evidence: Evidence) -> Iterator[Pair]:
     """The paired tests that a claim needs, of rows that the report has."""
     for pair in refs(claim):
         rows = [evidence.row(ref) for ref in pair]
@@ -94,7 +94,7 @@ def _outcome(claim: Claim, found: Sequence[Finding], missing: int) -> Outcome:
 
 def _reason(claim: Claim, outcome: Outcome, found: Sequence[Finding], obstacles: Sequence[str]) -> str:
     if outcome == "no verdict":
-        return _listed(list(dict.fromkeys(obstacles)))
+        return _so_far(found) + _listed(list(dict.fromkeys(obstacles)))
     if outcome == "undecided":
         decisive = [f for f in found if f.sign <= 0]
     elif outcome == "not reproduced":
@@ -103,6 +103,14 @@ def _reason(claim: Claim, outcome: Outcome, found: Sequence[Finding], obstacles:
     else:
         decisive = list(found)
     return _listed([f.words for f in decisive])
+
+
+def _so_far(found: Sequence[Finding]) -> str:
+    """What the rows that are here say, where others are missing."""
+    if not found:
+        return ""
+    signs = [f.sign for f in found]
+    return f"here {signs.count(1)} shown, {signs.count(-1)} refuted, {signs.count(0)} open; missing: "
 
 
 def _listed(sentences: Sequence[str]) -> str:
