@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from apical import study as studies
+from apical.report import write
 from apical.study.file import Study
 from apical.study.joining import open_for
 from apical.study.plan import Planned, plan
@@ -124,3 +125,41 @@ def fashion(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
     """The paper's Table 4, finished, with made-up numbers."""
     study = studies.load("table-fashion-mlp")
     return write_directory(study, tmp_path_factory.mktemp("fashion") / "study", fashion_skill, samples=1500)
+
+
+EVIL = """
+title = '''<script>alert(1)</script> & \\input{x} $x^2$ **bold** | pipe'''
+source = '''<img src=x onerror=alert(1)> \\write18{ls}'''
+notes = ['''[link](http://example.org) `code` </style><style>''']
+trials = 2
+[[parts]]
+name = "digits"
+title = '''"><svg onload=alert(1)> \\end{document} %'''
+data = "digits"
+model = "mlp-1"
+[[rows]]
+unit = "relu"
+label = '''<b>ReLU</b> & _x_ {{ 7*7 }} {% raw %}'''
+[[rows]]
+unit = "ada(alpha=0.3)"
+label = '''ADA $\\alpha$ \\textbf{x} # ~ ^ | "q" șț'''
+"""
+
+
+@pytest.fixture(scope="session")
+def evil(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
+    folder = tmp_path_factory.mktemp("evil")
+    (folder / "own.toml").write_text(EVIL, encoding="utf-8")
+    return write_directory(
+        studies.load(folder / "own.toml"), folder / "study", lambda row: 0.9 if "ada" in row else 0.7
+    )
+
+
+@pytest.fixture(scope="session")
+def evil_folder(evil: StudyResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write([evil], tmp_path_factory.mktemp("evil-report")).parent
+
+
+@pytest.fixture(scope="session")
+def fashion_folder(fashion: StudyResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write([fashion], tmp_path_factory.mktemp("fashion-report")).parent

@@ -12,41 +12,6 @@ from apical import study as studies
 from apical.errors import InvalidArgumentError, StudyError
 from apical.report import latex, markdown, write
 
-EVIL = """
-title = '''<script>alert(1)</script> & \\input{x} $x^2$ **bold** | pipe'''
-source = '''<img src=x onerror=alert(1)> \\write18{ls}'''
-notes = ['''[link](http://example.org) `code` </style><style>''']
-trials = 2
-[[parts]]
-name = "digits"
-title = '''"><svg onload=alert(1)> \\end{document} %'''
-data = "digits"
-model = "mlp-1"
-[[rows]]
-unit = "relu"
-label = '''<b>ReLU</b> & _x_ {{ 7*7 }} {% raw %}'''
-[[rows]]
-unit = "ada(alpha=0.3)"
-label = '''ADA $\\alpha$ \\textbf{x} # ~ ^ | "q" șț'''
-"""
-
-
-@pytest.fixture(scope="session")
-def evil(tmp_path_factory: pytest.TempPathFactory, make):
-    folder = tmp_path_factory.mktemp("evil")
-    (folder / "own.toml").write_text(EVIL, encoding="utf-8")
-    return make(studies.load(folder / "own.toml"), folder / "study", lambda row: 0.9 if "ada" in row else 0.7)
-
-
-@pytest.fixture(scope="session")
-def evil_folder(evil, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write([evil], tmp_path_factory.mktemp("evil-report")).parent
-
-
-@pytest.fixture(scope="session")
-def fashion_folder(fashion, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write([fashion], tmp_path_factory.mktemp("fashion-report")).parent
-
 
 class Elements(HTMLParser):
     """Names of all elements and attributes of a page, and its text."""

@@ -24,12 +24,12 @@ RULES = {
         "of samples and trials. Where the paper says that something does not happen, the answer is turned round."
     ),
     "better": (
-        "Shown: the best trials (by validation) differ in the claimed direction, Holm's adjusted p over all tests"
-        f" of the study is at most {LEVEL}, the 95 % bootstrap interval of the difference excludes 0, and the mean"
-        " over trials with equal seeds points the same way. Refuted: all of that the other way round; or the "
-        "interval contains 0 and excludes the difference that the paper prints. On validation, for seconds and "
-        "for errors on a curve: shown where every trial agrees, refuted where every trial disagrees. Against a quoted number: two "
-        "standard errors beyond it."
+        "Shown: the best trials (by validation) differ in the claimed direction, Holm's adjusted p over all "
+        f"tests of the study is at most {LEVEL}, the 95 % bootstrap interval of the difference excludes 0, and "
+        "the mean over trials with equal seeds points the same way. Refuted: all of that the other way round; or "
+        "the interval contains 0 and excludes the difference that the paper prints. On validation, for seconds "
+        "and for errors on a curve: shown where every trial agrees, refuted where every trial disagrees. Against "
+        "a quoted number: two standard errors beyond it."
     ),
     "gain": (
         "Shown: the interval of the difference contains the printed gain (or lies wholly above it for at least, "
