@@ -88,7 +88,7 @@ def main() -> None:
         ratio, low, high = bench.ratio(columns, "alone", "stacked")
         lines.append(
             f"{name:16} {len(case.specs):4} trials  {median(columns['alone']):8.3f} s alone  "
-            f"{median(columns['stacked']):8.4f} s stacked  {ratio:6.2f}x ({low:.2f} .. {high:.2f}; wanted {case.target})"
+            f"{median(columns['stacked']):8.4f} s stacked  {ratio:6.2f}x ({low:.2f} .. {high:.2f}) for {case.target}x"
         )
     print("\n".join(lines))
     facts = env.facts()

@@ -59,6 +59,11 @@ def of_each(name: str, outputs: Tensor, labels: Tensor) -> Tensor:
     return _OF_EACH[name](outputs, targets, reduction="none").mean((1, 2))
 
 
+def answers_of_each(name: str, outputs: Tensor) -> Tensor:
+    """`answers` of k trials: (k, n, values) outputs."""
+    return answers(name, outputs.flatten(0, 1)).unflatten(0, outputs.shape[:2])  # type: ignore[no-untyped-call, no-any-return]
+
+
 _OF_EACH: dict[str, Callable[..., Tensor]] = {
     "binary": functional.binary_cross_entropy_with_logits,
     "l1": functional.l1_loss,

@@ -12,14 +12,14 @@ from apical import env
 from apical.errors import InvalidArgumentError
 from apical.nn import Unit
 from apical.train import devices
-from apical.train.files import sweep
+from apical.train.files import at_once, sweep
 from apical.train.reporting import Callback, Event, Reporter
 from apical.train.result import LAST, RESULT, TrialResult
 from apical.train.signals import Stop, listening
 from apical.train.spec import Execution, TrialSpec
 from apical.train.stack import stack_key, why_alone
 from apical.train.stack_session import STACK, StackSession, stored_composition
-from apical.train.trial import FOLDER, claimed, run, threads
+from apical.train.trial import FOLDER, locked, name_folder, run, threads
 
 
 def run_many(
@@ -118,17 +118,18 @@ class _Many:
 
     def _train_stack(self, members: list[int], path: Path) -> None:
         with ExitStack() as held:
-            for i in members:
-                held.enter_context(claimed(self.folders[i], self.specs[i]))
-                sweep(self.folders[i])
+            specs, folders = [self.specs[i] for i in members], [self.folders[i] for i in members]
+            for folder in folders:
+                held.enter_context(locked(folder))
+                sweep(folder)
+            at_once(name_folder, folders, specs)
             held.enter_context(threads(self.how.threads))
             stop = held.enter_context(listening())
-            specs, folders = [self.specs[i] for i in members], [self.folders[i] for i in members]
             s = StackSession(specs, self.how, folders, members, path)
             s.resume()
             _fit(s, stop, self._reporter(s))
             if stop and s.running:
-                s.stopped(str(stop.reason))
+                s.end("stopped", str(stop.reason))
             else:
                 s.finish()
                 path.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from apical.train import checkpoint, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.devices import Plain
 from apical.train.feed import Feed, evaluation_batch
+from apical.train.files import at_once
 from apical.train.loop import collect, scores
 from apical.train.network import build, dims_for
 from apical.train.result import RESULT, State, TrialResult
@@ -149,17 +150,17 @@ class StackSession:
         """Record the epoch in every trial, and the model of those for which it is the best; times are shared out."""
         share = max(1, len(self.running))
         means = (self.loss_sum / max(1, self.samples)).tolist()
+        found = self._scores(outputs, labels)
         records = []
         for i, member in enumerate(self.members):
             if member.result is not None:
                 continue
-            found = scores(self.spec.loss, outputs[i], labels)
             member.history.append(
-                epoch_record(member.spec, self.epoch, means[i], found, member.network, member.dynamics)
+                epoch_record(member.spec, self.epoch, means[i], found[i], member.network, member.dynamics)
             )
             member.timings.append({"train": self.seconds / share, "validate": validate_seconds / share})
             member.dynamics = {}
-            value = found[self.spec.metric]
+            value = found[i][self.spec.metric]
             if metrics.better(self.spec.metric, value, member.best["value"]):
                 member.best = {"epoch": self.epoch + 1, "value": number(value)}
                 self.network.parameters.remember(member.network)
@@ -169,6 +170,15 @@ class StackSession:
         self.loss_sum.zero_()
         self.seconds = 0.0
         return records
+
+    def _scores(self, outputs: Tensor, labels: Tensor) -> list[dict[str, float]]:
+        """Every metric of the task, and the loss, of each trial."""
+        loss = self.spec.loss
+        found = metrics.scores_of_each(
+            losses.answers_of_each(loss, outputs), labels, classification=loss in losses.CLASSIFICATION
+        )
+        own = losses.of_each(loss, outputs.transpose(1, 2), labels).tolist()
+        return [values | {"loss": value} for values, value in zip(found, own, strict=True)]
 
     # --- results -----------------------------------------------------------------------------------------------------
 
@@ -187,18 +197,17 @@ class StackSession:
 
     def finish(self) -> None:
         """Write the results of all trials that came to their end."""
-        for member in self.running:
-            best = member.best["epoch"]
-            validation = member.history[best - 1]["validation"] if best else {}
-            member.result = self._result(member, "done", "", best, validation)
-            finish(member.result, self.network.parameters.best_of(member.network))
+        ended = self.running
+        self.end("done", "")
+        weights = [self.network.parameters.best_of(m.network) for m in ended]
+        at_once(finish, [m.result for m in ended], weights)
 
-    def stopped(self, reason: str) -> None:
-        """Results of trials that can go on; nothing is written."""
+    def end(self, state: State, reason: str) -> None:
+        """The results of the trials that were trained to here; nothing is written."""
         for member in self.running:
             best = member.best["epoch"]
             validation = member.history[best - 1]["validation"] if best else {}
-            member.result = self._result(member, "stopped", reason, best, validation)
+            member.result = self._result(member, state, reason, best, validation)
 
     def _result(
         self, member: Member, state: State, reason: str, best: int, validation: Mapping[str, float | None]

@@ -49,7 +49,9 @@ def _run(
     engine: devices.Plain, spec: TrialSpec, how: Execution, folder: Path, callbacks: tuple[Callback, ...]
 ) -> TrialResult:
     first = engine.rank == 0
-    with claimed(folder, spec) if first else nullcontext(), threads(how.threads), listening() as stop:
+    with locked(folder) if first else nullcontext(), threads(how.threads), listening() as stop:
+        if first:
+            name_folder(folder, spec)
         if (folder / RESULT).exists():
             return TrialResult.load(folder)
         if first:
@@ -84,8 +86,8 @@ def open_data(spec: TrialSpec, how: Execution) -> DataSet:
 
 
 @contextmanager
-def claimed(folder: Path, spec: TrialSpec) -> Iterator[None]:
-    """The folder made and locked, with the spec in it; a folder of another trial is refused."""
+def locked(folder: Path) -> Iterator[None]:
+    """The folder made, and locked against other processes."""
     filelock = extras.load("filelock", extra="lab")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,11 +97,15 @@ def claimed(folder: Path, spec: TrialSpec) -> Iterator[None]:
     except OSError as error:
         raise TrainingError(f"cannot use the folder {folder}: {error.strerror or error}") from error
     with held:
-        if not (folder / SPEC).exists():
-            write_whole(folder / SPEC, spec.to_json().encode())
-        elif stored_spec(folder) != spec:
-            raise TrainingError(f"{folder} holds another trial: choose another folder, or delete it")
         yield
+
+
+def name_folder(folder: Path, spec: TrialSpec) -> None:
+    """Write the spec into a trial's folder, or refuse one that holds another."""
+    if not (folder / SPEC).exists():
+        write_whole(folder / SPEC, spec.to_json().encode())
+    elif stored_spec(folder) != spec:
+        raise TrainingError(f"{folder} holds another trial: choose another folder, or delete it")
 
 
 @contextmanager
