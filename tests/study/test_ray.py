@@ -1,9 +1,6 @@
 """Studies on Ray: a cluster of two nodes on this machine, with one core each."""
 
 import json
-import os
-import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,9 +10,8 @@ from typing import Any
 import pytest
 
 from apical import study
-from apical.errors import CheckpointError, InvalidArgumentError, MissingExtraError, StudyError
+from apical.errors import CheckpointError
 from apical.study import driver
-from apical.study.leases import RELEASED
 from apical.study.store import ATTEMPT, CHECKPOINT
 from apical.train import TrialResult, checkpoint
 
