@@ -13,6 +13,7 @@ COMMANDS = {
     "train": "train one network on one data set, resumable at any time",
     "study": "run the tables and figures of the paper, or your own comparison",
     "predict": "let a trained network name new images, clips, texts or numbers",
+    "report": "write the report of studies: a page, Markdown, LaTeX, CSV, figures",
     "bench": "measure the activations on this machine",
     "convert": "show what conversion would do to a network, without writing anything",
     "env": "show versions, CPU and which kernel serves, and why",
