@@ -1,6 +1,7 @@
 """`apical study`."""
 
 import json
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -85,6 +86,23 @@ def status(
         shown.watch(folder)
     else:
         shown.print_status(folder)
+
+
+@app.command(epilog="Example: apical study watch table-fashion-mlp")
+def watch(
+    where: Where,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 0,
+    refresh: Annotated[int, typer.Option(min=1, help="Seconds until the page looks again.")] = 10,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Serve the report of a study to this machine while it runs; Ctrl-C ends it."""
+
+    def started(address: str) -> None:
+        print(f"the report of {where}, as it grows: {address} (Ctrl-C ends it)", flush=True)
+        if open_:
+            webbrowser.open(address)
+
+    apical.report.watch(_directory(where), port=port, refresh=refresh, started=started)
 
 
 @app.command(epilog="Example: apical study show table-fashion-mlp 3f2a91")
