@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from apical.nn.layers import Neuron
 from apical.nn.pyramidal import _Pyramidal
-from apical.train.stacked_activations import Activation
+from apical.train.stacked_activations import Activation, kind
 from apical.train.stacked_parameters import Parameters, Stacked
 
 Function = Callable[[Tensor], Tensor]
@@ -29,6 +29,7 @@ class StackedNetwork:
         self.activations: list[tuple[str, Activation]] = []
         self.parts: list[Affine | Graph] = []
         self._between: list[Any] = []
+        self._kinds = [tuple(kind(a) for _, layer in chain(n) for a in _activations(layer)) for n in networks]
         for same in zip(*map(chain, networks), strict=True):
             name, layers = same[0][0], [layer for _, layer in same]
             self._add(name, layers)
@@ -51,8 +52,8 @@ class StackedNetwork:
         if isinstance(one, Neuron | _Pyramidal):
             outputs = len(affine[0].weight) // (2 if isinstance(one, _Pyramidal) else 1)
             dim = 0 if isinstance(affine[0], nn.Linear) else 1
-            own = layers if isinstance(one, _Pyramidal) else [layer.activation for layer in layers]
-            activation = Activation(own, self.parameters, outputs=outputs, dim=dim)
+            own = [a for layer in layers for a in _activations(layer)]
+            activation = Activation(own, self._kinds, self.parameters, outputs=outputs, dim=dim)
             self.activations.append((name, activation))
             self._between.append(activation)
 
@@ -88,6 +89,13 @@ def chain(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield from ((f"{name}.{inner}", layer) for inner, layer in chain(child))
         else:
             yield name, child
+
+
+def _activations(layer: nn.Module) -> list[nn.Module]:
+    """What stands for the activation of a neuron; nothing of other layers."""
+    if isinstance(layer, _Pyramidal):
+        return [layer]
+    return [layer.activation] if isinstance(layer, Neuron) else []
 
 
 class Affine:
