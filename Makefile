@@ -25,7 +25,7 @@ demo: $(VENV)/installed
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not matrix"
 
-test-slow: $(VENV)/architectures $(KERAS_TESTS)
+test-slow: $(VENV)/architectures $(VENV)/ray $(KERAS_TESTS)
 	$(BIN)/pytest -n 2 -m "slow and not matrix"
 
 # apical.keras on the backends that have an environment of their own, without torch; on torch, it is part of `make test`.
@@ -56,6 +56,11 @@ $(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/apical
 # The public networks that conversion is tested on; without their dependencies, or they would bring another torch.
 $(VENV)/architectures: $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps -c constraints.txt torchvision timm
+	touch $@
+
+# The cluster engine; `make test` shows that everything else works without it.
+$(VENV)/ray: $(VENV)/installed
+	$(BIN)/pip install --quiet -c constraints.txt ray
 	touch $@
 
 $(KERAS_ENVIRONMENTS): .venv-%/installed: constraints-%.txt

@@ -20,7 +20,9 @@ _HOME = {
     "convert_": "apical.convert",
     "no_weight_decay": "apical.nn",
 }
-_MODULES = ("bench", "data", "errors", "functional", "keras", "kernels", "models", "nn", "report", "train")
+_MODULES = (
+    "bench", "data", "errors", "functional", "keras", "kernels", "models", "nn", "report", "stats", "study", "train"
+)  # fmt: skip
 
 # `from apical import *` must not import Keras, which settles its backend at import.
 __all__ = ["__version__", *_HOME, *(name for name in _MODULES if name != "keras")]  # noqa: PLE0604

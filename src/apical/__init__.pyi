@@ -7,6 +7,8 @@ from apical import kernels as kernels
 from apical import models as models
 from apical import nn as nn
 from apical import report as report
+from apical import stats as stats
+from apical import study as study
 from apical import train as train
 from apical.convert import convert_ as convert_
 from apical.nn import ADA as ADA

@@ -43,3 +43,7 @@ class CheckpointError(TrainingError):
 
 class AlreadyEvaluatedError(TrainingError):
     """The test split of a trial was opened before; it is opened once."""
+
+
+class StudyError(ApicalError, ValueError):
+    """A study file that is wrong, or a study that cannot be planned or read; the message lists every fault."""

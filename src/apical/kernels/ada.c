@@ -47,12 +47,9 @@ typedef struct {
 #define HELD(a) ((a) < floor ? floor : (a))
 
 /* What one x adds to the gradients of alpha and c, for an upstream gradient g. */
-#define ADD_SUMS(point, x, g, sum_alpha, sum_c)       \
-    do {                                              \
-        REAL positive_ = (x) < 0 ? 0 : (point).value; \
-        sum_alpha -= (positive_ * (point).p) * (g);   \
-        sum_c += positive_ * (g);                     \
-    } while (0)
+#define POSITIVE(point, x) ((x) < 0 ? 0 : (point).value)
+#define FOR_ALPHA(point, x, g) (-(POSITIVE(point, x) * (point).p) * (g))
+#define FOR_C(point, x, g) (POSITIVE(point, x) * (g))
 
 static double sum_of_pieces(const double *first, int64_t pieces, int64_t apart) {
     double sum = 0;

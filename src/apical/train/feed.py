@@ -63,6 +63,12 @@ class Feed:
 
     @cached_property
     def _whole(self) -> tuple[Tensor, Tensor]:
+        made = self.split.__dict__.setdefault("_made", {})  # goes with the split: see `train.keeping`
+        if self.device not in made:
+            made[self.device] = self._make_whole()
+        return made[self.device]  # type: ignore[no-any-return]
+
+    def _make_whole(self) -> tuple[Tensor, Tensor]:
         n = len(self.split)
         pieces = [self.split.inputs(np.arange(i, min(i + PIECE, n))) for i in range(0, n, PIECE)]
         labels = torch.from_numpy(np.ascontiguousarray(self.split.labels))

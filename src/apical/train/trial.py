@@ -15,6 +15,7 @@ from apical.errors import InvalidArgumentError, TrainingError
 from apical.train import checkpoint, devices, losses, metrics, seeds
 from apical.train.checkpoint import copy_into
 from apical.train.files import sweep, write_whole
+from apical.train.keeping import kept
 from apical.train.loop import fit, validate
 from apical.train.network import build
 from apical.train.reporting import Callback, Reporter
@@ -69,6 +70,11 @@ def _run(
 
 def open_data(spec: TrialSpec, how: Execution) -> DataSet:
     """The data set of a trial, padded and corrupted as it says; refused where it is not what the spec names."""
+    key = (spec.data, how.root, spec.partial, spec.split, spec.size, spec.pad, spec.corruptions, spec.loss, spec.metric)
+    return kept(key, lambda: _open_data(spec, how))
+
+
+def _open_data(spec: TrialSpec, how: Execution) -> DataSet:
     data = load(spec.data, how.root, spec.partial is not None, split=spec.split, size=spec.size)
     if data.partial != spec.partial:
         raise TrainingError(

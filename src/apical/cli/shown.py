@@ -1,0 +1,264 @@
+"""What `apical study` shows: live progress, tables, final lines."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import isfinite
+from pathlib import Path
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from apical import study
+from apical.errors import InvalidArgumentError
+from apical.study.file import IN_PERCENT, SMALLER_IS_BETTER
+from apical.study.results import RowResults, StudyResults, TrialRecord
+
+if TYPE_CHECKING:  # it needs torch, and `--help` does not
+    from apical.study.progress import Progress
+
+EVERY = 5.0
+"""Seconds between two lines of progress where there is no terminal."""
+STATES = ("planned", "running", "done", "diverged", "failed")
+
+
+def screen(*, error: bool = False) -> Console:
+    """The console; wide where nobody looks, so that tables are not cut."""
+    wide = None if Console(stderr=error).is_terminal else 160
+    return Console(stderr=error, width=wide, markup=False, highlight=False)
+
+
+# --- progress ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def progress() -> "Iterator[Callable[[Progress], None]]":
+    """Live on a terminal; elsewhere a line now and then, on stderr."""
+    console = screen(error=True)
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        yield lambda now: live.update(picture(now), refresh=True)
+
+
+class _Lines:
+    def __init__(self, console: Console) -> None:
+        self.console, self.last, self.said = console, -EVERY, ""
+
+    def __call__(self, now: "Progress") -> None:
+        line = headline(now)
+        done = now.settled == now.trials and now.tested == now.tests
+        if line != self.said and (done or time.monotonic() - self.last >= EVERY):
+            self.console.print(line)
+            self.last, self.said = time.monotonic(), line
+
+
+def headline(now: "Progress") -> str:
+    """`14 of 40 trials, 3 of 36 tested, 2 running, 1:20 left`."""
+    words = [f"{now.settled} of {now.trials} trials", f"{now.tested} of {now.tests} tested"]
+    running = sum(not r.testing for r in now.running)
+    words += [f"{running} running"] if running else []
+    words += [f"{now.states[state]} {state}" for state in ("diverged", "failed") if now.states[state]]
+    words += [f"about {clock(now.seconds_left)} left"] if now.seconds_left else []
+    return ", ".join(words)
+
+
+def picture(now: "Progress") -> Group:
+    """The headline, a bar, and a line for each trial that runs."""
+    table = Table.grid(padding=(0, 2))
+    for r in now.running:
+        doing = "testing" if r.testing else f"epoch {r.epoch} of {r.epochs}" if r.epochs else "starting"
+        bar = ProgressBar(total=1.0, completed=1.0 if r.testing else r.done, width=16)
+        table.add_row(r.trial.row, r.trial.setting, f"seed {r.trial.trial}", bar, doing, r.host)
+    whole = ProgressBar(total=max(1, now.trials + now.tests), completed=now.settled + now.tested, width=60)
+    return Group(headline(now), whole, table)
+
+
+def clock(seconds: float) -> str:
+    """`0:07`, `12:30`, `3 h 20 min`, `2 days 5 h`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes_left = divmod(minutes, 60)
+    if hours >= 24:
+        return f"{hours // 24} days {hours % 24} h"
+    return f"{hours} h {minutes_left:02d} min" if hours else f"{minutes}:{rest:02d}"
+
+
+def watch(folder: Path) -> None:
+    """The status, live, until everything is finished."""
+    with progress() as tell:
+        while True:
+            now = study.status(folder)
+            tell(now)
+            if now.settled == now.trials and (now.tested >= now.tests or not now.running):
+                break
+            time.sleep(1.0)
+    print_status(folder)
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+
+def print_status(folder: Path) -> None:
+    """Rows and the states of their trials."""
+    results, now = study.read(folder), study.status(folder)
+    table = Table("row", *STATES, "best validation", "setting", box=None, pad_edge=False)
+    for row in results.rows:
+        if not row.row.quoted:
+            states = _states(row)
+            table.add_row(row.row.key, *(str(states[s] or "") for s in STATES), *_best_so_far(row))
+    console = screen()
+    console.print(f"{results.study.title}, in {folder}")
+    console.print(table)
+    console.print(headline(now))
+    for r in now.running:
+        console.print(f"  {r.trial.digest[:8]} {r.trial.setting} seed {r.trial.trial} on {r.host}")
+    for trial in _failed(results)[:10]:
+        console.print(f"  {trial.digest[:8]} {trial.spec.unit} seed {trial.seed} failed: {trial.reason}")
+
+
+def _states(row: RowResults) -> Counter[str]:
+    trials = {t.digest: t for t in (*(t for s in row.settings for t in s.trials), *row.trials)}
+    return Counter(t.state for t in trials.values())
+
+
+def _best_so_far(row: RowResults) -> tuple[str, str]:
+    known = [s for s in row.settings if isfinite(s.validation)]
+    if row.chosen is not None and row.best is not None:
+        return number(row.part.metric, row.best.value), row.chosen
+    if not known:
+        return "", ""
+    sign = 1 if row.part.metric in SMALLER_IS_BETTER else -1
+    best = min(known, key=lambda s: sign * s.validation)
+    return number(row.part.metric, best.validation), f"{best.setting} (so far)"
+
+
+def print_results(results: StudyResults) -> None:
+    """Rows with the chosen setting, validation, test of the best trial, mean and deviation, the paper's number."""
+    papers = any(row.row.paper for row in results.rows)
+    head = ("row", "setting", "validation", "test (best)", "test (mean)", "trials", *(["paper"] if papers else []))
+    table = Table(*head, box=None, pad_edge=False)
+    for row in results.rows:
+        table.add_row(*result_cells(row), *([_paper(row)] if papers else []))
+    screen().print(table)
+
+
+def result_cells(row: RowResults) -> tuple[str, ...]:
+    """Label, setting, validation and test of the best trial, mean and deviation of the tests, their number."""
+    metric, tests = row.part.metric, row.tests(row.part.metric)
+    best = row.best
+    spread = f" ± {number(metric, stdev(tests))}" if len(tests) > 1 else ""
+    return (
+        f"{row.part.title}: {row.row.label}",
+        row.chosen or ("quoted" if row.row.quoted else "-"),
+        number(metric, best.value) if best else "-",
+        number(metric, best.test[metric]) if best and best.test else "-",
+        f"{number(metric, mean(tests))}{spread}" if tests else "-",
+        str(len(tests)) if tests else "",
+    )
+
+
+def _paper(row: RowResults) -> str:
+    found = row.row.paper.get(row.part.metric)
+    return f"{found.value:g}" if found else ""
+
+
+def number(metric: str, value: float) -> str:
+    """A share in per cent, any other value with four digits."""
+    return f"{100 * value:.2f}" if metric in IN_PERCENT else f"{value:.4g}"
+
+
+def conclude(results: StudyResults) -> int:
+    """The last lines of a run; 1 where trials failed."""
+    states = ", ".join(f"{results.states[s]} {s}" for s in STATES if results.states[s])
+    note = " (quick: no replication of the paper)" if results.study.quick and results.study.base else ""
+    print(f"{results.study.name}{note}: {states}; {results.directory}")
+    for sentence in results.missing:
+        print(sentence)
+    print(f"all trials as a table: apical study export {results.directory} -o results.csv")
+    return 1 if results.states["failed"] else 0
+
+
+def _failed(results: StudyResults) -> list[TrialRecord]:
+    every = [t for row in results.rows for t in (*(t for s in row.settings for t in s.trials), *row.trials)]
+    return list({t.digest: t for t in every if t.state == "failed"}.values())
+
+
+# --- one trial ---------------------------------------------------------------------------------------------------
+
+
+def print_trial(folder: Path, start: str) -> None:
+    """What a trial is and how it went."""
+    results = study.read(folder)
+    every = [t for row in results.rows for t in (*(t for s in row.settings for t in s.trials), *row.trials)]
+    found = {t.digest: t for t in every if t.digest.startswith(start)}
+    if len(found) != 1:
+        raise InvalidArgumentError(
+            f"{len(found)} trials of {folder} begin with {start!r}: "
+            f"apical study export {folder} -o trials.csv lists them all"
+        )
+    (trial,) = found.values()
+    table = Table.grid(padding=(0, 2))
+    for name, value in _facts(trial):
+        table.add_row(name, value)
+    console = screen()
+    console.print(table)
+    for record in trial.history:
+        value = record["validation"].get(trial.metric)
+        said = "not finite" if value is None else number(trial.metric, value)
+        console.print(f"epoch {record['epoch']}: loss {record['loss']:.4f}, validation {trial.metric} {said}")
+
+
+def _facts(trial: TrialRecord) -> Iterator[tuple[str, str]]:
+    spec = trial.spec
+    yield "trial", trial.digest
+    yield "state", trial.state + (f": {trial.reason}" if trial.reason else "")
+    yield "unit", f"{spec.unit}, seed {spec.seed}"
+    yield "network", f"{spec.model} on {spec.data}" + (f", {spec.partial}" if spec.partial else "")
+    yield "training", f"{spec.epochs} epochs, batch {spec.batch}, {spec.optimiser} at {spec.learning_rate:g}"
+    if trial.finished:
+        yield "best epoch", str(trial.best_epoch)
+        yield "validation", _scores(trial.validation)
+        yield "test", _scores(trial.test) if trial.test else "not opened"
+        yield "parameters", f"{trial.parameters:,}"
+        yield "time", clock(sum(trial.seconds))
+        yield "folder", str(trial.directory)
+
+
+def _scores(scores: Any) -> str:
+    return ", ".join(f"{name} {'not finite' if v is None else number(name, v)}" for name, v in scores.items())
+
+
+# --- what there is -----------------------------------------------------------------------------------------------
+
+
+def print_list(*, time: bool) -> None:
+    """The shipped studies; what their steps take is measured once and kept."""
+    columns = ["time here", "quick"] if time else []
+    table = Table("study", "what", "rows", "trials", "data", *columns, box=None, pad_edge=False)
+    with screen(error=True).status("reading the studies") as line:
+        for entry in study.catalogue(measure=time, progress=lambda what, *_: line.update(what)):
+            needs = ", ".join(f"{name} ({state})" for name, state in entry.data.items())
+            times = [_rough(entry.seconds), _rough(entry.quick_seconds)] if time else []
+            what = entry.study.source or entry.study.title
+            table.add_row(entry.study.name, what, str(entry.rows), str(entry.trials), needs, *times)
+    screen().print(table)
+    if time:
+        print(f"times are estimates for {os.cpu_count()} processes on this machine, from a few steps of each network")
+    print("apical study run NAME, or apical study run NAME --quick for a reduced variant")
+
+
+def _rough(seconds: float | None) -> str:
+    """A time in the unit that people would use."""
+    if seconds is None:
+        return "unknown"
+    for name, size in (("years", 365 * 86400), ("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:,.0f} {name}" if seconds >= 10 * size else f"{seconds / size:.1f} {name}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,188 @@
+"""`apical study`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import apical
+from apical import study
+from apical.cli import shown
+from apical.errors import InvalidArgumentError
+from apical.study.file import Study
+from apical.study.store import STUDY
+from apical.study.template import TEMPLATE
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Run the tables and figures of the paper, or your own comparison, to their results.",
+    rich_markup_mode=None,
+)
+
+STOPPED = 130
+FOLDER = Path("studies")
+
+Name = Annotated[str, typer.Argument(help="A name from `apical study list`, a study file, or a study directory.")]
+Where = Annotated[str, typer.Argument(help="A study directory, or the name of the study in studies/.")]
+Directory = Annotated[
+    Path | None, typer.Option("--directory", "-d", help="The study directory; by default studies/NAME.")
+]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a field of the study file, as key=value.")]
+Quick = Annotated[bool, typer.Option("--quick", help="The reduced variant: fewer epochs, trials and settings.")]
+
+
+@app.command(epilog="Example: apical study run table-fashion-mlp --quick")
+def run(
+    name: Name,
+    directory: Directory = None,
+    quick: Quick = False,
+    set_: Sets = None,
+    tune_trials: Annotated[
+        int | None, typer.Option(min=1, help="Trials that decide between the settings of a row; 1 by default.")
+    ] = None,
+    tune_c: Annotated[bool, typer.Option("--tune-c", help="Also tune c over 0 and 1.")] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Trials at the same time; by default all cores.")] = None,
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="The address of the Ray cluster, e.g. auto.")] = None,
+    cpus: Annotated[int, typer.Option("--cpus-per-trial", min=1, help="Threads of one trial.")] = 1,
+    gpus: Annotated[
+        float, typer.Option("--gpus-per-trial", min=0, help="GPUs of one trial; 0.5 lets two share one.")
+    ] = 0.0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    stack: Annotated[bool, typer.Option("--stack/--no-stack", help="Train equal networks as one program.")] = True,
+    root: Annotated[Path | None, typer.Option(help="The folder or archive that holds the data.")] = None,
+    partial: Annotated[bool, typer.Option("--partial", help="Accept subsets of the data, and mark them so.")] = False,
+) -> int:
+    """Tune by validation, choose, train the chosen settings, test them once. Stop it at any time, start it again."""
+    how = apical.train.Execution(device=device, threads=cpus, root=None if root is None else str(root))
+    wanted = _study(name, quick=quick, sets=set_, tune_c=tune_c)
+    folder = directory or (Path(name) if (Path(name) / STUDY).is_file() else FOLDER / wanted.name)
+    print(f"{wanted.title}: {len(wanted.trained)} rows, {wanted.trials} trials each, in {folder}", flush=True)
+    places = study.Options(workers=workers, cpus=cpus, gpus=gpus, address=address)
+    try:
+        with shown.progress() as tell:
+            results = study.run(
+                wanted, folder, engine=engine, options=places,
+                tune_trials=tune_trials, stack=stack, execution=how, partial=partial, progress=tell,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        print(f"stopped, nothing finished is lost; continue with: apical study run {folder}")
+        return STOPPED
+    shown.print_results(results)
+    return shown.conclude(results)
+
+
+@app.command(epilog="Example: apical study status table-fashion-mlp")
+def status(
+    where: Where,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it live until it is finished.")] = False,
+) -> None:
+    """Rows and the states of their trials, the best so far, what runs where, and the time left."""
+    folder = _directory(where)
+    if watch:
+        shown.watch(folder)
+    else:
+        shown.print_status(folder)
+
+
+@app.command(epilog="Example: apical study show table-fashion-mlp 3f2a91")
+def show(
+    where: Where,
+    trial: Annotated[str, typer.Argument(help="The start of a trial's digest, as status and export show it.")],
+) -> None:
+    """One trial: what it is, how it went, where it lies."""
+    shown.print_trial(_directory(where), trial)
+
+
+@app.command(epilog="Example: apical study retry table-fashion-mlp")
+def retry(
+    where: Where,
+    trials: Annotated[list[str] | None, typer.Argument(help="Starts of digests; by default all that failed.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="All that failed, which is the default.")] = False,
+) -> None:
+    """Let failed and damaged trials be run again by the next `run`."""
+    folder = _directory(where)
+    again = study.retry(folder, None if failed or not trials else trials)
+    print(f"{len(again)} trials will be run again by: apical study run {folder}" if again else "no trial has failed")
+
+
+@app.command(epilog="Example: apical study export table-fashion-mlp -o results.parquet")
+def export(
+    where: Where,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file: .parquet, .csv or .json.")],
+) -> None:
+    """Write every trial as a row of one table."""
+    print(f"wrote {study.export(_directory(where), output)}")
+
+
+@app.command(epilog="Example: apical study merge studies/all studies/laptop studies/cluster")
+def merge(
+    target: Annotated[Path, typer.Argument(help="The directory that receives; made where it is not there.")],
+    sources: Annotated[list[Path], typer.Argument(help="Directories of the same study; they stay as they are.")],
+) -> None:
+    """Bring the finished trials of several directories of one study together."""
+    done = study.merge(target, *sources)
+    damaged = f", {done.damaged} are damaged and were left out" if done.damaged else ""
+    print(f"{done.copied} trials came into {target}, {done.known} were there already{damaged}")
+    print(f"what is left is run by: apical study run {target}")
+
+
+@app.command(epilog="Example: apical study schema -o study.schema.json")
+def schema(
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it here, for your editor.")] = None,
+) -> None:
+    """The JSON schema of study files."""
+    text = json.dumps(study.schema(), indent=2)
+    if output is None:
+        print(text)
+        return
+    _write(output, text + "\n")
+
+
+@app.command("list", epilog="Example: apical study list")
+def list_(
+    time: Annotated[
+        bool, typer.Option("--time/--no-time", help="Estimate the time each takes on this machine.")
+    ] = True,
+) -> None:
+    """The studies that come with apical: rows, trials, time on this machine, and whether their data is ready."""
+    shown.print_list(time=time)
+
+
+@app.command(epilog="Example: apical study new my-study.toml")
+def new(path: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:
+    """Write a commented study file for your own data, network and rows."""
+    if path.exists():
+        raise InvalidArgumentError(f"{path} is there already: name another file")
+    _write(path, TEMPLATE)
+    print(f"change it to your needs, then: apical study run {path}")
+
+
+def _study(name: str, *, quick: bool, sets: list[str] | None, tune_c: bool) -> Study:
+    """The study of a name or file, or the one that a directory was made for."""
+    if not (Path(name) / STUDY).is_file():
+        return study.load(name, quick=quick, sets=sets or (), tune_c=tune_c)
+    if quick or sets or tune_c:
+        raise InvalidArgumentError(
+            f"{name} is a study directory, whose study is settled: give --quick, --set and --tune-c with a name or file"
+        )
+    return study.frozen(name)
+
+
+def _directory(where: str) -> Path:
+    for folder in (Path(where), FOLDER / where):
+        if (folder / STUDY).is_file():
+            return folder
+    raise InvalidArgumentError(
+        f"{where!r} is no study directory, and neither is {FOLDER / where}: apical study run makes one"
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgumentError(f"cannot write {path}: {error.strerror or error}") from error
+    print(f"wrote {path}")

@@ -1,0 +1,94 @@
+"""McNemar's test: do two models get different shares of the same samples right?
+
+With b samples that only the first gets right and c that only the second does, and m = b + c:
+
+    exact            2 * P(X <= min(b, c)),  X ~ Binomial(m, 1/2), at most 1
+    mid-p            P(X <= min(b, c)) + P(X < min(b, c)), or 1 - P(X = b) / 2 where b = c (Fagerland et al. 2013)
+    chi2             (b - c)^2 / m against chi-square with one degree of freedom: the paper's form
+    chi2-corrected   max(0, |b - c| - 1)^2 / m, Edwards' continuity correction
+
+All are two-sided. Where m = 0 the models are not told apart: the statistic is 0 and p is 1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+from scipy import special
+
+from apical.errors import InvalidArgumentError
+from apical.stats import checks
+from apical.stats.pairs import PairedTable, table
+
+Method = Literal["exact", "mid-p", "chi2", "chi2-corrected"]
+METHODS: tuple[Method, ...] = ("exact", "mid-p", "chi2", "chi2-corrected")
+
+
+@dataclass(frozen=True)
+class McNemar:
+    """A test's result. `statistic` is min(b, c) for exact and mid-p, else chi-square."""
+
+    table: PairedTable
+    method: Method
+    statistic: float
+    p_value: float
+
+    @property
+    def cohens_g(self) -> float:
+        """b / (b + c) - 1/2, in [-1/2, 1/2], positive where the first is better; 0 without discordant samples.
+
+        Cohen (1988) calls 0.05 small, 0.15 medium, 0.25 large.
+        """
+        return self.table.only_a / self.table.discordant - 0.5 if self.table.discordant else 0.0
+
+    @property
+    def odds_ratio(self) -> float:
+        """b / c, the conditional estimate: inf where c = 0, NaN where both are 0."""
+        b, c = self.table.only_a, self.table.only_b
+        return b / c if c else (float("inf") if b else float("nan"))
+
+    def odds_ratio_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Exact interval of b / c, from the Clopper-Pearson interval of b / (b + c); (0, inf) without discordant."""
+        tail = (1 - checks.share("level", level)) / 2
+        b, c = self.table.only_a, self.table.only_b
+        low = special.betaincinv(b, c + 1, tail) if b else 0.0
+        high = special.betaincinv(b + 1, c, 1 - tail) if c else 1.0
+        return float(low / (1 - low)), float(high / (1 - high)) if high < 1 else float("inf")
+
+
+def mcnemar(
+    right_a: Sequence[bool] | NDArray[Any], right_b: Sequence[bool] | NDArray[Any], *, method: Method = "exact"
+) -> McNemar:
+    """The test on two rows of right and wrong answers to the same samples."""
+    return mcnemar_table(table(right_a, right_b), method=method)
+
+
+def mcnemar_table(counts: PairedTable, *, method: Method = "exact") -> McNemar:
+    """The test on a table of counts."""
+    if method not in METHODS:
+        raise InvalidArgumentError(f"method is {method!r}, but must be one of {', '.join(METHODS)}")
+    fewer, m = min(counts.only_a, counts.only_b), counts.discordant
+    if m == 0:
+        return McNemar(counts, method, 0.0, 1.0)
+    if method in ("exact", "mid-p"):
+        p = _exact(fewer, m) if method == "exact" else _mid_p(fewer, m)
+        return McNemar(counts, method, float(fewer), p)
+    gap = abs(counts.only_a - counts.only_b)
+    statistic = (gap if method == "chi2" else max(0, gap - 1)) ** 2 / m
+    return McNemar(counts, method, statistic, float(special.chdtrc(1, statistic)))
+
+
+def _exact(fewer: int, m: int) -> float:
+    return min(1.0, 2 * _at_most(fewer, m))
+
+
+def _mid_p(fewer: int, m: int) -> float:
+    if 2 * fewer == m:
+        return 1.5 - _at_most(fewer, m)  # which is 1/2 + P(X = fewer) / 2
+    return _at_most(fewer, m) + _at_most(fewer - 1, m)
+
+
+def _at_most(k: int, m: int) -> float:
+    """P(X <= k) for k < m throws of a fair coin: the incomplete beta function keeps its digits in the far tail."""
+    return float(special.betainc(m - k, k + 1, 0.5)) if k >= 0 else 0.0

@@ -1,0 +1,169 @@
+"""`run`: a study to its end. Tune by validation, choose, train the chosen, and only then test each trial once.
+
+The driver decides what is next and hands jobs to an engine. Everything it knows stands in the study directory, so that
+it may be killed and started again, and several may drive one study.
+"""
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from apical.errors import StudyError
+from apical.study.agenda import look
+from apical.study.engines.base import Done, Engine, Options, start
+from apical.study.file import Study
+from apical.study.job import Context, Job
+from apical.study.joining import open_for
+from apical.study.leases import Limits
+from apical.study.plan import Plan, plan
+from apical.study.preparing import check_data, mark_partial
+from apical.study.progress import Progress, measure
+from apical.study.reading import read
+from apical.study.results import StudyResults
+from apical.study.store import TEST, Store
+from apical.train import Execution
+
+FOLDER: Final = "studies"
+POLL: Final = 0.5
+"""Seconds at most between two looks at the workers."""
+LOOK: Final = 2.0
+"""Seconds between two looks at the study directory, where others may have done something too."""
+AGAIN: Final = 30.0
+"""Seconds after which a job that no worker has begun may be given to another."""
+DEATHS = 5
+"""Workers that a trial may take with it; then it has failed."""
+
+
+def run(
+    study: Study,
+    directory: str | Path | None = None,
+    *,
+    engine: str = "local",
+    options: Options | None = None,
+    tune_trials: int | None = None,
+    stack: bool = True,
+    execution: Execution | None = None,
+    partial: bool = False,
+    limits: Limits | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> StudyResults:
+    """Train, choose and test all that a study plans and that its directory (studies/<name>) does not hold yet.
+
+    `tune_trials` trials decide between the settings of a row, 1 by default. `execution` says how trials run; by default
+    each has one thread. `partial` accepts subsets of the data, and marks them. Ctrl-C and SIGTERM leave at the next
+    batch; the same call goes on.
+    """
+    folder, places = Path(directory or Path(FOLDER) / study.name), options or Options()
+    how = execution or Execution(threads=places.cpus)
+    study.enable()
+    if partial:
+        study = mark_partial(study, how)
+    check_data(study, how)
+    store = open_for(study, folder, tune_trials, limits=limits)
+    store.record_command()
+    planned = plan(study, tune_trials=store.header.tune_trials)
+    if not look(planned, store).finished:
+        context = Context(directory=folder.absolute(), execution=how, limits=limits or Limits(), imports=study.imports)
+        with _terminating(), _started(engine, context, places) as workers:
+            Driver(planned, store, workers, stack=stack, progress=progress).drive()
+    return read(folder)
+
+
+@contextmanager
+def _started(name: str, context: Context, places: Options) -> Iterator[Engine]:
+    workers = start(name, context, places)
+    try:
+        yield workers
+    except BaseException:
+        workers.close(stop=True)
+        raise
+    workers.close(stop=False)
+
+
+@contextmanager
+def _terminating() -> Iterator[None]:
+    """SIGTERM is taken as Ctrl-C, where this is the main thread."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@dataclass
+class Driver:
+    """The loop around an engine."""
+
+    plan: Plan
+    store: Store
+    engine: Engine
+    stack: bool = True
+    progress: Callable[[Progress], None] = lambda _: None
+    _jobs: list[Job] = field(default_factory=list)
+    _given: dict[str, float] = field(default_factory=dict)
+    _deaths: Counter[str] = field(default_factory=Counter)
+    _next_look: float = 0.0
+    _news: bool = True
+
+    def drive(self) -> None:
+        """Until nothing is left to do, here or in other hands."""
+        self._look()
+        while not self.standing.finished:
+            self._submit()
+            for done in self.engine.wait(POLL):
+                self._take(done)
+            if time.monotonic() >= self._next_look or (self._news and not self._jobs):
+                self._look()
+
+    def _look(self) -> None:
+        """See where the study stands, and what of it is free: what nobody holds and was not given to a worker just now.
+
+        A job waits in a worker's queue at most AGAIN seconds before another worker may have it too: a worker may hang,
+        and whoever begins it first has the claim. Looking takes at most a twentieth of the driver's time.
+        """
+        start = time.monotonic()
+        self.standing = look(self.plan, self.store)
+        running = self.store.leases.running(self.standing.keys_left)
+        waiting = {digest for digest, when in self._given.items() if start - when < AGAIN}
+        busy = waiting | {key.removesuffix(TEST) for key in running}
+        self._jobs = self.standing.jobs(stack=self.stack, busy=busy)
+        self.progress(measure(self.standing, self.store, running, self.engine.workers))
+        self._next_look, self._news = start + max(LOOK, 20 * (time.monotonic() - start)), False
+
+    def _submit(self) -> None:
+        for _ in range(min(self.engine.room, len(self._jobs))):
+            job = self._jobs.pop(0)
+            self._given |= dict.fromkeys((trial.digest for trial in job.trials), time.monotonic())
+            self.engine.submit(job)
+
+    def _take(self, done: Done) -> None:
+        self._news = True
+        for trial in done.job.trials:
+            self._given.pop(trial.digest, None)
+            if done.died:
+                self._bury(trial.digest)
+        for outcome in done.outcomes:
+            if outcome.ending == "hopeless":
+                raise StudyError(outcome.reason)
+
+    def _bury(self, digest: str) -> None:
+        """A worker died over a trial; one that takes too many with it has failed."""
+        self._deaths[digest] += 1
+        lease = self.store.leases.acquire(digest) if self._deaths[digest] >= DEATHS else None
+        if lease is not None:
+            if not self.store.settled(digest):
+                self.store.fail(digest, f"{DEATHS} workers died over it, perhaps for want of memory", "")
+            lease.release()

@@ -1,0 +1,137 @@
+"""Who works on what: a claim is a file that one process can make and that it must keep alive.
+
+Claims on one key are numbered: `claims/<key>.1.json`, `.2.json`, ... The highest number holds the key. Who finds its
+heart stopped makes the next number, and only one process can. Numbers are never given again, so that nobody can take a
+claim for the one he looked at a moment ago.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from apical.study import files, machine
+
+RELEASED = 10**9
+"""A claim whose file is older than this (the year 2001) was given back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Seconds between two heartbeats, and without one until a claim on another machine counts as dead."""
+
+    beat: float = 5.0
+    stale: float = 20.0
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A claim that this process made."""
+
+    key: str
+    number: int
+    token: str
+    path: Path
+
+    def held(self) -> bool:
+        """True until another process has made the next claim."""
+        return self.path.exists() and not _path(self.path.parent, self.key, self.number + 1).exists()
+
+    def beat(self) -> bool:
+        """Say that the holder lives; False where the claim is lost. The file server puts the time."""
+        if not self.held():
+            return False
+        os.utime(self.path)
+        return True
+
+    def release(self) -> None:
+        """Give the key back, to whoever comes next."""
+        if self.held():
+            os.utime(self.path, (0, 0))
+
+
+class Leases:
+    """All claims of a study directory."""
+
+    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+        self.folder, self.limits = folder, limits or Limits()
+
+    def acquire(self, key: str) -> Lease | None:
+        """The claim on a key, or None where somebody has it."""
+        last = self._last(key)
+        if last and self.alive(key, last, self.now()):
+            return None
+        lease = Lease(key, last + 1, token_hex(8), _path(self.folder, key, last + 1))
+        return lease if files.create(lease.path, _holder(lease.token)) else None
+
+    def numbers(self) -> dict[str, int]:
+        """The highest claim on every key that was ever claimed: one listing."""
+        found: dict[str, int] = {}
+        for name in files.names(self.folder):
+            key, number = _parsed(name)
+            if number > found.get(key, 0):
+                found[key] = number
+        return found
+
+    def running(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Of these keys those that a living process holds, with what it says of itself."""
+        numbers, now = self.numbers(), self.now()
+        held = [(key, numbers[key]) for key in keys if key in numbers]
+        return {key: self.holder(key, n) for key, n in held if self.alive(key, n, now)}
+
+    def holder(self, key: str, number: int) -> dict[str, Any]:
+        """What a claim says of its holder; nothing where it is damaged."""
+        return files.read(_path(self.folder, key, number)) or {}
+
+    def alive(self, key: str, number: int, now: float) -> bool:
+        """True where a claim's heart beats: by its file's time, or at once where its process can be looked at."""
+        try:
+            beaten = _path(self.folder, key, number).stat().st_mtime
+        except OSError:
+            return False
+        if beaten < RELEASED or now - beaten > self.limits.stale:
+            return False
+        said = self.holder(key, number)
+        if said.get("machine") != machine.identity() or not isinstance(said.get("pid"), int):
+            return True
+        return machine.started(said["pid"]) == said.get("started")
+
+    def now(self) -> float:
+        """The file server's clock: the time it puts on a file that is touched now. Clocks of machines may differ."""
+        path = self.folder / f".clock-{socket.gethostname()}"
+        try:
+            path.touch()
+            return path.stat().st_mtime
+        except OSError:  # a directory that can only be read
+            return time.time()
+
+    def _last(self, key: str) -> int:
+        number = 0
+        while _path(self.folder, key, number + 1).exists():
+            number += 1
+        return number
+
+
+def _path(folder: Path, key: str, number: int) -> Path:
+    return folder / f"{key}.{number}.json"
+
+
+def _parsed(name: str) -> tuple[str, int]:
+    key, _, number = name.removesuffix(".json").rpartition(".")
+    valid = name.endswith(".json") and number.isascii() and number.isdigit() and not name.startswith(".")
+    return (key, int(number)) if valid else (name, 0)
+
+
+def _holder(token: str) -> dict[str, Any]:
+    pid = os.getpid()
+    return {
+        "token": token,
+        "host": socket.gethostname(),
+        "machine": machine.identity(),
+        "pid": pid,
+        "started": machine.started(pid),
+    }

@@ -1,0 +1,117 @@
+"""What a study trains: a pure function of the study. Trials are named by the digest of their TrialSpec."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from apical.errors import InvalidArgumentError
+from apical.study.file import Part, Row, Study
+from apical.train import TrialSpec
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One trial of one setting of a row: `setting` is the unit with its tuned values, `trial` the seed."""
+
+    digest: str
+    row: str
+    setting: str
+    trial: int
+    values: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @cached_property
+    def spec(self) -> TrialSpec:
+        """The trial as `apical.train.run` takes it."""
+        return TrialSpec.from_dict({**self.values, "unit": self.setting, "seed": self.trial})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Tuning first (`tuning`: every setting, trials 0 to tune_trials - 1), then `finals` of each chosen setting.
+
+    Trial k of every row of a part has seed k, so that it sees the same data in the same order and starts from the same
+    weights where shapes agree. The first finals are the tuning trials: they have the same digests.
+    """
+
+    study: Study
+    tune_trials: int
+
+    @cached_property
+    def tuning(self) -> tuple[Planned, ...]:
+        """All settings of all rows, in the order of the file."""
+        return tuple(
+            trial
+            for row in self.study.trained
+            for setting in self.settings(row)
+            for trial in self._trials(row, setting, self.tune_trials)
+        )
+
+    def settings(self, row: Row | str) -> tuple[str, ...]:
+        """The units that a row tries, as `str(Unit)` writes them; none for a quoted row."""
+        return self._settings[_key(row)]
+
+    def finals(self, row: Row | str, setting: str) -> tuple[Planned, ...]:
+        """The trials of a chosen setting; the first ones are those that tuned it."""
+        key = _key(row)
+        if setting not in self._settings[key]:
+            raise InvalidArgumentError(f"row {key!r} has no setting {setting!r}: it has {self._settings[key]}")
+        return tuple(self._trials(self.study.row(key), setting, self.study.trials))
+
+    def stacks(self, planned: Sequence[Planned]) -> tuple[tuple[Planned, ...], ...]:
+        """The trials in groups that can be trained as one, each of at most `study.stack`, in the given order."""
+        return tuple((trial,) for trial in planned)
+
+    @property
+    def count(self) -> int:
+        """How many trials the study trains in the end."""
+        more = max(0, self.study.trials - self.tune_trials)
+        return len(self.tuning) + more * len(self.study.trained)
+
+    def _trials(self, row: Row, setting: str, count: int) -> Iterator[Planned]:
+        values = self._values[row.part]
+        for seed in range(count):
+            yield Planned(_digest({**values, "unit": setting, "seed": seed}), row.key, setting, seed, values)
+
+    @cached_property
+    def _settings(self) -> dict[str, tuple[str, ...]]:
+        return {row.key: () if row.quoted else settings(row) for row in self.study.rows}
+
+    @cached_property
+    def _values(self) -> dict[str, dict[str, Any]]:
+        return {part.name: spec_of(part).as_dict() for part in self.study.parts}
+
+
+def plan(study: Study, *, tune_trials: int = 1) -> Plan:
+    """The plan of a study; `tune_trials` trials decide between the settings of a row."""
+    if tune_trials < 1:
+        raise InvalidArgumentError(f"tune_trials is {tune_trials}, but at least one trial must tune")
+    return Plan(study.enable(), tune_trials)
+
+
+def spec_of(part: Part, unit: str = "relu", seed: int = 0) -> TrialSpec:
+    """A trial of a part: the paper's protocol for its data and network, with the part's own training settings."""
+    own: dict[str, Any] = {"dims": part.dims, "corruptions": part.corruptions, "split": part.split}
+    return TrialSpec.paper(part.data, part.model, **part.training, **own, partial=part.partial, unit=unit, seed=seed)
+
+
+def settings(row: Row) -> tuple[str, ...]:
+    """The unit of a row with each combination of its tuned values, the first parameter varying slowest."""
+    from apical.nn import Unit  # noqa: PLC0415  beside TrialSpec it is loaded anyway
+
+    unit = Unit.parse(row.unit)
+    choices: list[dict[str, Any]] = [dict(zip(row.tune, values, strict=True)) for values in product(*row.tune.values())]
+    return tuple(str(replace(unit, **choice)) for choice in choices)
+
+
+def _key(row: Row | str) -> str:
+    return row if isinstance(row, str) else row.key
+
+
+def _digest(values: dict[str, Any]) -> str:
+    """The digest that `TrialSpec.from_dict(values)` has, without the checks: a plan may hold many thousands."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

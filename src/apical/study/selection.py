@@ -1,0 +1,41 @@
+"""Selection by validation. It takes numbers alone: there is no way from here to a test result."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from math import isnan
+
+from apical.study.file import SMALLER_IS_BETTER
+from apical.study.plan import Plan
+
+
+def choose(plan: Plan, validation: Mapping[str, float], rows: Collection[str] | None = None) -> dict[str, str]:
+    """The setting of each row with the best mean validation value over its tuning trials; ties go to the first.
+
+    `validation` has the value of each finished trial by digest. A trial without one (it failed, or its value is not a
+    number) does not count, and a row none of whose trials counts is left out, as are those not in `rows`.
+    """
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for trial in plan.tuning:
+        value = validation.get(trial.digest)
+        if value is not None and not isnan(value) and (rows is None or trial.row in rows):
+            values[trial.row][trial.setting].append(value)
+    return {row: _best_setting(found, metric_of(plan, row)) for row, found in values.items()}
+
+
+def best_trial(metric: str, values: Sequence[float]) -> int | None:
+    """The position of the best value, the first of equals; None where there is no number."""
+    known = [k for k, value in enumerate(values) if not isnan(value)]
+    return min(known, key=lambda k: _rank(metric, values[k]), default=None)
+
+
+def metric_of(plan: Plan, row: str) -> str:
+    """The metric that judges a row's trials."""
+    return plan.study.part(plan.study.row(row).part).metric
+
+
+def _best_setting(found: Mapping[str, Sequence[float]], metric: str) -> str:
+    return min(found, key=lambda setting: _rank(metric, sum(found[setting]) / len(found[setting])))
+
+
+def _rank(metric: str, value: float) -> float:
+    return value if metric in SMALLER_IS_BETTER else -value

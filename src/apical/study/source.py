@@ -1,0 +1,272 @@
+"""The text of a study: read, laid over the study it extends, changed by `--set`. Each value knows where it was written.
+
+Tables are merged field by field, the nearer file winning; `parts` by their names, `rows` by their names and parts, and
+`groups` by their names; all other lists are replaced.
+"""
+
+import copy
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from apical.errors import StudyError
+from apical.study import lines
+
+PAPER = Path(__file__).parent / "paper"
+CLAIMS = "claims"
+LARGEST = 1 << 22
+"""Bytes; the largest shipped file has some thousands."""
+DEEPEST = 16
+"""Files that may extend each other in a chain."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong, and where it was written."""
+
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}"
+
+
+def refuse(faults: Sequence[Fault]) -> StudyError:
+    """All that is wrong, as one error."""
+    if len(faults) == 1:
+        return StudyError(str(faults[0]))
+    ordered = sorted(faults, key=lambda fault: [int(t) if t.isdigit() else 0 for t in fault.where.split(":")[1:2]])
+    return StudyError("\n".join([f"{len(faults)} faults in the study:", *(f"  {fault}" for fault in ordered)]))
+
+
+@dataclass
+class Document:
+    """Values as TOML gives them, and the place of each, `file:line`."""
+
+    values: dict[str, Any]
+    places: dict[lines.Path, str] = field(default_factory=dict)
+    origin: str = "study"
+    shipped: str = ""
+    name: str = ""
+
+    def where(self, path: lines.Path) -> str:
+        """The place of a field, or of the nearest table around it, and the field's own name."""
+        near = next((path[:n] for n in range(len(path), 0, -1) if path[:n] in self.places), None)
+        place = self.origin if near is None else self.places[near]
+        return f"{place}: {dotted(path)}" if path else place
+
+
+def dotted(path: lines.Path) -> str:
+    """`rows[2].unit`, items counted from 1 as people count."""
+    return "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
+def shipped() -> dict[str, Path]:
+    """The study files that come with apical, by name."""
+    return {path.stem: path for path in sorted(PAPER.rglob("*.toml")) if path.stem != CLAIMS}
+
+
+def read(name: str | Path) -> Document:
+    """The study of that name or in that file, laid over the one it extends, if any."""
+    return _read(name, folder=None, chain=())
+
+
+def _read(name: str | Path, *, folder: Path | None, chain: tuple[Path, ...]) -> Document:
+    path = _find(name, folder)
+    if path in chain or len(chain) > DEEPEST:
+        raise StudyError(f"{path} extends itself, by way of {' and '.join(map(str, chain))}: break the circle")
+    document = parse(_text(path), origin=str(name) if path in shipped().values() else str(path))
+    document.name = path.stem
+    document.shipped = path.stem if path in shipped().values() else ""
+    base = document.values.get("extends")
+    if not isinstance(base, str) or not base:
+        return document
+    try:
+        below = _read(base, folder=path.parent, chain=(*chain, path))
+    except StudyError as error:
+        raise StudyError(f"{document.where(('extends',))}: {error}") from error
+    return merged(below, document)
+
+
+def _find(name: str | Path, folder: Path | None) -> Path:
+    known = shipped()
+    if str(name) in known:
+        return known[str(name)]
+    path = Path(name).expanduser()
+    path = path if folder is None else folder / path
+    try:
+        if path.is_file():
+            return path.resolve()
+    except (OSError, ValueError):  # a name no file system takes
+        pass
+    raise StudyError(
+        f"there is no study {str(name)!r}: give the path of a study file, or one of {', '.join(known)}; "
+        "`apical study new` writes a file for your own data"
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise StudyError(f"{path} has more than {LARGEST:,} bytes: that is no study file")
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise StudyError(f"{path} is no TOML: it is not written in UTF-8 ({error.reason})") from error
+    except OSError as error:
+        raise StudyError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def parse(text: str, *, origin: str) -> Document:
+    """One file's text."""
+    try:
+        values = tomllib.loads(text)
+        places = {path: f"{origin}:{line}" for path, line in lines.of(text).items()}
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        last = text.rstrip("\n").count("\n") + 1
+        raise StudyError(f"{origin}:{line[1] if line else last}: this is no TOML: {error}") from error
+    except (RecursionError, ValueError) as error:  # brackets within brackets, numbers of thousands of digits
+        raise StudyError(f"{origin}: this is no TOML that can be read: {error}") from error
+    return Document(values, places, origin)
+
+
+# --- one file over another -----------------------------------------------------------------------------------------
+
+
+def merged(below: Document, above: Document) -> Document:
+    """`above` laid over `below`."""
+    result = Document(
+        copy.deepcopy(below.values), dict(below.places), above.origin, above.shipped or below.shipped, above.name
+    )
+    _lay(result.values, above.values, (), (), above, result)
+    result.values["extends"] = above.values["extends"]
+    return result
+
+
+def _lay(
+    target: dict[str, Any], source: dict[str, Any], to: lines.Path, at: lines.Path, above: Document, result: Document
+) -> None:
+    """Lay the table at path `at` of `above` over the table at path `to` of `result`."""
+    for key, value in source.items():
+        if isinstance(value, dict) and isinstance(target.get(key), dict):
+            _move(above, (*at, key), result, (*to, key), whole=False)
+            _lay(target[key], value, (*to, key), (*at, key), above, result)
+        elif not at and key in _IDENTITY and isinstance(value, list) and isinstance(target.get(key), list):
+            _lay_items(target[key], value, key, above, result)
+        else:
+            target[key] = value
+            _move(above, (*at, key), result, (*to, key), whole=True)
+
+
+def _lay_items(target: list[Any], source: list[Any], key: str, above: Document, result: Document) -> None:
+    """Items of the same identity are merged, others added at the end."""
+    known = {_IDENTITY[key](item): i for i, item in enumerate(target)}
+    for i, item in enumerate(source):
+        j = known.get(_IDENTITY[key](item), len(target))
+        if j < len(target) and isinstance(item, dict):
+            _move(above, (key, i), result, (key, j), whole=False)
+            _lay(target[j], item, (key, j), (key, i), above, result)
+        else:
+            target.append(item)
+            _move(above, (key, i), result, (key, len(target) - 1), whole=True)
+
+
+def _move(above: Document, at: lines.Path, result: Document, to: lines.Path, *, whole: bool) -> None:
+    """The places of a value, and `whole`: of all within it, which then replace what stood there."""
+    if whole:
+        for path in [p for p in result.places if p[: len(to)] == to]:
+            del result.places[path]
+    for path, place in above.places.items():
+        if path == at or (whole and path[: len(at)] == at):
+            result.places[(*to, *path[len(at) :])] = place
+
+
+def row_name(row: Any) -> str:
+    """What a row is called: by its name, or by its unit."""
+    if not isinstance(row, dict):
+        return ""
+    return str(row["name"]) if "name" in row else slug(str(row.get("unit", "")))
+
+
+def slug(text: str) -> str:
+    """`leaky_ada(alpha=0.1)` as `leaky-ada-alpha-0.1`: lower case, no sign but - and the point."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
+
+
+_IDENTITY: dict[str, Any] = {
+    "parts": lambda item: item.get("name") if isinstance(item, dict) else None,
+    "rows": lambda item: (
+        row_name(item),
+        json.dumps(item.get("parts") if isinstance(item, dict) else None, default=str),
+    ),
+    "groups": lambda item: item.get("name") if isinstance(item, dict) else None,
+}
+
+
+# --- the command line ----------------------------------------------------------------------------------------------
+
+
+def changed(document: Document, sets: Iterable[str]) -> Document:
+    """The document with `key=value` changes: `trials=3`, `parts.mlp-1.training.epochs=2`, `rows.ada.tune.alpha=[1]`."""
+    result = Document(
+        copy.deepcopy(document.values), dict(document.places), document.origin, document.shipped, document.name
+    )
+    for text in sets:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise StudyError(f"--set {text}: write key=value, for example --set trials=3")
+        _set(result, key.strip(), _literal(value.strip()), text)
+    return result
+
+
+def _literal(text: str) -> Any:
+    """A TOML value, or else the text itself, so that words need no quotes."""
+    try:
+        values = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        return text
+    return values["value"] if len(values) == 1 else text
+
+
+def _set(document: Document, key: str, value: Any, text: str) -> None:
+    target: Any = document.values
+    path: lines.Path = ()
+    rest = key
+    step: str | int
+    while True:
+        if isinstance(target, list):
+            step, rest = _item(target, rest, path, text)
+        else:
+            step, _, rest = rest.partition(".")
+        path = (*path, step)
+        if not rest:
+            break
+        if isinstance(target, dict) and not isinstance(target.get(step), dict | list):
+            target[step] = {}
+            _forget(document, path)
+            document.places[path] = f"--set {text}"
+        target = target[step]
+    if isinstance(target, list) and not isinstance(value, dict):
+        raise StudyError(f"--set {text}: {dotted(path)} is a table: name one of its fields")
+    target[step] = value
+    _forget(document, path)
+    document.places[path] = f"--set {text}"
+
+
+def _item(items: list[Any], key: str, path: lines.Path, text: str) -> tuple[int, str]:
+    """The item of a list that `key` starts with the name of, and the rest of the key; names may hold points."""
+    names = [str(item.get("name")) if path != ("rows",) else row_name(item) for item in items if isinstance(item, dict)]
+    fitting = [name for name in names if key == name or key.startswith(f"{name}.")]
+    if not fitting:
+        raise StudyError(f"--set {text}: {dotted(path)} has no {key!r}: it has {', '.join(names) or 'none'}")
+    best = max(fitting, key=len)
+    return names.index(best), key[len(best) + 1 :]
+
+
+def _forget(document: Document, path: lines.Path) -> None:
+    for old in [p for p in document.places if p[: len(path)] == path]:
+        del document.places[old]
