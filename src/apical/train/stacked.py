@@ -106,13 +106,17 @@ class Affine:
         self.weight = parameters.stack([layer.weight for layer in layers])
         self.bias = parameters.stack([layer.bias for layer in layers])
         self._input: Tensor | None = None
+        self._rooms: dict[str, Tensor] = {}
 
     def forward(self, x: Tensor, keep: bool) -> Tensor:
         x = x.flatten(1) if self.first else x.view(self.count, -1, x.shape[-1])
         self._input = x if keep else None
+        n = x.shape[0 if self.first else 2]
         if self.first:
-            return torch.addmm(self.bias.model.view(-1, 1), self.weight.model.flatten(0, 1), x.t())
-        return torch.baddbmm(self.bias.model.unsqueeze(2), self.weight.model, x).flatten(0, 1)
+            out = self._room("forward", keep, self.bias.model.numel(), n)
+            return torch.addmm(self.bias.model.view(-1, 1), self.weight.model.flatten(0, 1), x.t(), out=out)
+        out = self._room("forward", keep, *self.bias.model.shape, n)
+        return torch.baddbmm(self.bias.model.unsqueeze(2), self.weight.model, x, out=out).flatten(0, 1)
 
     def backward(self, g: Tensor | None) -> Tensor | None:
         x, self._input = self._input, None
@@ -125,7 +129,15 @@ class Affine:
         g = g.view(self.count, -1, g.shape[-1])
         torch.bmm(g, x.transpose(1, 2), out=self.weight.gradient)
         torch.sum(g, 2, out=self.bias.gradient)
-        return torch.bmm(self.weight.model.transpose(1, 2), g).flatten(0, 1)
+        return torch.bmm(self.weight.model.transpose(1, 2), g, out=self._room("backward", True, *x.shape)).flatten(0, 1)
+
+    def _room(self, name: str, keep: bool, *shape: int) -> Tensor | None:
+        """Where a result of a step goes: the memory of the last one, which the system would take back and clear."""
+        if not keep:
+            return None
+        if name not in self._rooms or self._rooms[name].shape != shape:
+            self._rooms[name] = torch.empty(shape)
+        return self._rooms[name]
 
 
 class Graph:
