@@ -10,7 +10,7 @@ from typing import Any
 
 from apical.errors import InvalidArgumentError
 from apical.study.file import Part, Row, Study
-from apical.train import TrialSpec
+from apical.train import TrialSpec, stack_key
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,29 @@ class Plan:
             raise InvalidArgumentError(f"row {key!r} has no setting {setting!r}: it has {self._settings[key]}")
         return tuple(self._trials(self.study.row(key), setting, self.study.trials))
 
+    @cached_property
+    def tuning_stacks(self) -> tuple[tuple[Planned, ...], ...]:
+        """The tuning trials, each once, in stacks."""
+        return self.stacks(tuple({trial.digest: trial for trial in self.tuning}.values()))
+
     def stacks(self, planned: Sequence[Planned]) -> tuple[tuple[Planned, ...], ...]:
         """The trials in groups that can be trained as one, each of at most `study.stack`, in the given order."""
-        return tuple((trial,) for trial in planned)
+        groups: dict[str, list[Planned]] = {}
+        for trial in planned:
+            groups.setdefault(self._stack_key(trial) or trial.digest, []).append(trial)
+        size = self.study.stack
+        return tuple(tuple(g[k : k + size]) for g in groups.values() for k in range(0, len(g), size))
+
+    def alone(self, trial: Planned) -> bool:
+        """True where a trial cannot be part of a stack."""
+        return self._stack_key(trial) is None
+
+    def _stack_key(self, trial: Planned) -> str | None:
+        """`apical.train.stack_key`, asked once for each kind and seed: it looks at nothing else of a part's trials."""
+        asked = (self.study.row(trial.row).part, trial.setting.partition("(")[0], trial.trial)
+        if asked not in self._stack_keys:
+            self._stack_keys[asked] = stack_key(trial.spec)
+        return self._stack_keys[asked]
 
     @property
     def count(self) -> int:
@@ -75,6 +95,10 @@ class Plan:
         values = self._values[row.part]
         for seed in range(count):
             yield Planned(_digest({**values, "unit": setting, "seed": seed}), row.key, setting, seed, values)
+
+    @cached_property
+    def _stack_keys(self) -> dict[tuple[str, str, int], str | None]:
+        return {}
 
     @cached_property
     def _settings(self) -> dict[str, tuple[str, ...]]:
