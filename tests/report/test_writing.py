@@ -5,6 +5,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 
@@ -187,3 +188,18 @@ def test_faults_are_said_in_a_sentence(fashion, evil, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(InvalidArgumentError, match="cannot be written"):
         write([fashion], tmp_path / "file")
+
+
+@pytest.mark.slow
+def test_a_study_of_500_trials_reports(tmp_path: Path, make, record_property) -> None:
+    """The seconds are recorded, not judged: `pytest -rP` shows them."""
+    study = studies.load("table-fashion-mlp", sets=["trials=20"])
+    results = make(study, tmp_path / "study", lambda row: 0.85 + 0.002 * len(row), samples=4_000)
+    assert sum(results.states.values()) >= 500
+    started = perf_counter()
+    page = write([studies.read(results.directory)], tmp_path / "report")
+    seconds = perf_counter() - started
+    record_property("seconds", seconds)
+    print(f"{sum(results.states.values())} trials reported in {seconds:.1f} s")
+    assert page.stat().st_size < 3_000_000
+    assert page.read_text(encoding="utf-8").count('id="t-') >= 500

@@ -1,6 +1,7 @@
 """`apical study`."""
 
 import json
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -45,8 +46,8 @@ def run(
     tune_c: Annotated[bool, typer.Option("--tune-c", help="Also tune c over 0 and 1.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Trials at the same time; by default all cores.")] = None,
     engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
-    address: Annotated[str | None, typer.Option(help="The address of the Ray cluster, e.g. auto.")] = None,
-    cpus: Annotated[int, typer.Option("--cpus-per-trial", min=1, help="Threads of one trial.")] = 1,
+    address: Annotated[str | None, typer.Option(help="The Ray cluster: auto, local or HOST:PORT.")] = None,
+    cpus: Annotated[int, typer.Option("--cpus-per-trial", min=1, help="Cores and threads of one trial.")] = 1,
     gpus: Annotated[
         float, typer.Option("--gpus-per-trial", min=0, help="GPUs of one trial; 0.5 lets two share one.")
     ] = 0.0,
@@ -89,6 +90,23 @@ def status(
         shown.watch(folder)
     else:
         shown.print_status(folder)
+
+
+@app.command(epilog="Example: apical study watch table-fashion-mlp")
+def watch(
+    where: Where,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 0,
+    refresh: Annotated[int, typer.Option(min=1, help="Seconds until the page looks again.")] = 10,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Serve the report of a study to this machine while it runs; Ctrl-C ends it."""
+
+    def started(address: str) -> None:
+        print(f"the report of {where}, as it grows: {address} (Ctrl-C ends it)", flush=True)
+        if open_:
+            webbrowser.open(address)
+
+    apical.report.watch(_directory(where), port=port, refresh=refresh, started=started)
 
 
 @app.command(epilog="Example: apical study show table-fashion-mlp 3f2a91")

@@ -102,10 +102,11 @@ def _bars(figure: Any, chart: Bars) -> None:
             axis.plot([bar.low, bar.high], [place, place], color=palette.INK, linewidth=1, solid_capstyle="butt")
         if bar.paper is not None:
             axis.plot(bar.paper, place, "D", markersize=4, markerfacecolor="none", markeredgecolor=palette.INK)
-    axis.set_yticks(range(len(chart.bars)), [bar.label for bar in chart.bars])
+    axis.set_yticks(range(len(chart.bars)), [textwrap.shorten(bar.label, 30) or bar.label for bar in chart.bars])
     axis.tick_params(axis="y", colors=palette.INK)
     axis.invert_yaxis()
-    axis.set(xlim=(start, end), xlabel=chart.axis if start == 0 else f"{chart.axis}, from {start:g}")
+    axis.set_xlim(start, end)
+    axis.set_xlabel(chart.axis if start == 0 else f"{chart.axis}, from {start:g}", loc="right")
     axis.grid(visible=False, axis="y")
     _title(figure, chart.title)
 
@@ -135,13 +136,16 @@ def _lines(figure: Any, chart: Lines) -> None:
             axis.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
     if chart.logarithmic:
         axis.set_yscale("log")
+        ticker = extras.load("matplotlib.ticker", extra="lab")
+        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=8))
         axis.yaxis.set_major_formatter("{x:g}")  # the usual one is mathematics, which names must never be
         axis.yaxis.set_minor_formatter("")
     elif chart.y_axis.endswith("units (%)"):
         axis.set_ylim(bottom=0, top=max(1.0, axis.get_ylim()[1]))
     axis.set(xlabel=chart.x_axis, ylabel=chart.y_axis)
     if chart.x_axis == "epoch":
-        axis.xaxis.get_major_locator().set_params(integer=True)
+        ticker = extras.load("matplotlib.ticker", extra="lab")
+        axis.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True, min_n_ticks=1))
     _title(figure, chart.title)
     if len(chart.lines) > 1:
         rows = -(-len(chart.lines) // 3)

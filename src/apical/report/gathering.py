@@ -55,6 +55,11 @@ class Section:
     states: Mapping[str, int]
     command: str
 
+    @property
+    def title(self) -> str:
+        """The study's title, with a number where the report has it twice."""
+        return f"{self.study.title} ({self.name.rpartition(' (')[2]}" if self.name.endswith(")") else self.study.title
+
 
 @dataclass(frozen=True)
 class Report:
@@ -78,7 +83,7 @@ def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool =
     wanted = [pair for name, results in evidence.studies.items() for pair in tables.pairs(name, results)]
     evidence.make([*wanted, *(pair for claim in judged for pair in verdicts.needed_tests(claim, evidence))])
     shipped = _shipped(judged)
-    found = tuple(verdicts.judge(claim, evidence, shipped) for claim in judged)
+    found = tuple(sorted((verdicts.judge(claim, evidence, shipped) for claim in judged), key=_unjudged_last))
     sections = tuple(_section(name, evidence, pictures=pictures) for name in evidence.studies)
     return Report(
         title or _title(sections), sections, found, _summary(found, sections), RULES,
@@ -137,8 +142,13 @@ def _command(results: StudyResults) -> str:
     return results.commands[-1] if results.commands else f"apical study run {results.study.name}"
 
 
+def _unjudged_last(found: Verdict) -> bool:
+    return found.outcome == "no verdict"
+
+
 def _title(sections: Sequence[Section]) -> str:
-    return sections[0].study.title if len(sections) == 1 else f"{len(sections)} studies"
+    titles = list(dict.fromkeys(section.study.title for section in sections))
+    return "; ".join(titles) if len(titles) <= 2 else f"{len(titles)} studies"
 
 
 def _summary(found: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str, ...]:
@@ -148,7 +158,7 @@ def _summary(found: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str
     lines = [f"{many} about these studies: {', '.join(said)}."] if found else []
     for section in sections:
         lines += _state_of(section)
-    return tuple(lines)
+    return tuple(dict.fromkeys(lines))
 
 
 def _state_of(section: Section) -> list[str]:
