@@ -67,31 +67,12 @@ class Plan:
         return self.stacks(tuple({trial.digest: trial for trial in self.tuning}.values()))
 
     def stacks(self, planned: Sequence[Planned]) -> tuple[tuple[Planned, ...], ...]:
-<<<<<<< HEAD
         """The trials in groups that can be trained as one, each of at most `study.stack`, in the given order."""
-        groups: dict[str, list[Planned]] = {}
-        for trial in planned:
-            groups.setdefault(self._stack_key(trial) or trial.digest, []).append(trial)
-        size = self.study.stack
-        return tuple(tuple(g[k : k + size]) for g in groups.values() for k in range(0, len(g), size))
+        return grouped(planned, self.study.stack)
 
     def alone(self, trial: Planned) -> bool:
         """True where a trial cannot be part of a stack."""
-        return self._stack_key(trial) is None
-
-    def _stack_key(self, trial: Planned) -> str | None:
-        """`apical.train.stack_key`, asked once for each kind and seed: it looks at nothing else of a part's trials."""
-        asked = (self.study.row(trial.row).part, trial.setting.partition("(")[0], trial.trial)
-        if asked not in self._stack_keys:
-            self._stack_keys[asked] = stack_key(trial.spec)
-        return self._stack_keys[asked]
-=======
-        """The jobs that the trials are given out in, in their order: one by one, until workers train stacks.
-
-        `grouped` is what it will say then: which trials can be trained as one.
-        """
-        return tuple((trial,) for trial in planned)
->>>>>>> main
+        return stack_key(trial.spec) is None
 
     @property
     def count(self) -> int:
@@ -103,10 +84,6 @@ class Plan:
         values = self._values[row.part]
         for seed in range(count):
             yield Planned(_digest({**values, "unit": setting, "seed": seed}), row.key, setting, seed, values)
-
-    @cached_property
-    def _stack_keys(self) -> dict[tuple[str, str, int], str | None]:
-        return {}
 
     @cached_property
     def _settings(self) -> dict[str, tuple[str, ...]]:
