@@ -152,7 +152,7 @@ def test_an_unfinished_study_says_so_and_how_to_go_on(tmp_path: Path, make) -> N
     results = make(study, tmp_path / "study", lambda _: 0.9, keep=lambda t: t.row != "digits/ada" and t.trial < 2)
     page = write([results], tmp_path / "report").read_text(encoding="utf-8")
     assert "Unfinished." in page
-    assert "apical study run demo" in page
+    assert f"apical study run {tmp_path / 'study'}" in page
     assert "This runs the rest" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
 
 
