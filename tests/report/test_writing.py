@@ -5,10 +5,12 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 import pytest
 
+from apical import stats
 from apical import study as studies
 from apical.errors import InvalidArgumentError, StudyError
 from apical.report import latex, markdown, write
@@ -135,6 +137,20 @@ def test_every_number_of_the_page_equals_the_export(fashion, fashion_folder: Pat
         assert shown == pytest.approx(exact, abs=0.00501)
         checked[how] += 1
     assert min(checked.values()) > 20
+
+
+def test_every_p_value_and_time_of_the_page_is_that_of_its_trials(fashion, fashion_folder: Path) -> None:
+    records = {t.digest: t for row in fashion.rows for t in row.trials}
+    found = NUMBER.findall((fashion_folder / "index.html").read_text(encoding="utf-8"))
+    tests = [(value, digests.split()) for value, digests, _, _, how, _ in found if how == "test"]
+    times = [(value, digests.split()) for value, digests, _, _, how, _ in found if how == "median"]
+    assert len(tests) > 20
+    assert len(times) == 22
+    for value, (a, b) in tests:
+        right = [records[d].outputs().outputs.argmax(1) == records[d].outputs().labels for d in (a, b)]
+        assert float(value) == pytest.approx(stats.mcnemar(*right).p_value, abs=1e-12)
+    for value, digests in times:
+        assert float(value) == median(median(records[d].seconds[1:]) for d in digests)
 
 
 def test_csv_has_full_precision_and_the_trials(fashion, fashion_folder: Path) -> None:

@@ -51,7 +51,7 @@ def _time(found: RowResults, reference: RowResults) -> Time:
     ratio = Number(own / base, f"{own / base:.2f}×", against, "seconds", how="ratio") if base else None
     printed, printed_base = found.row.paper.get("seconds"), reference.row.paper.get("seconds")
     return Time(
-        found.row.label, kind_of(found.row), Number(own, show("seconds", own), digests, "seconds", how="mean"), ratio,
+        found.row.label, kind_of(found.row), Number(own, show("seconds", own), digests, "seconds", how="median"), ratio,
         f"{printed.value:g}" if printed else "",
         f"{printed.value / printed_base.value:.2f}×" if printed and printed_base else "",
     )  # fmt: skip
