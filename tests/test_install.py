@@ -88,3 +88,9 @@ def test_source_installs_without_a_compiler_and_says_so(source: Path, tmp_path: 
     assert probe(target) == ["composite: no C compiler was found when apical was installed, so plain torch serves"]
     text = run([sys.executable, "-m", "apical.env"], PYTHONPATH=str(target))
     assert "no C compiler was found" in text
+
+
+def test_the_wheel_holds_the_studies_of_the_paper(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        found = {Path(name).name for name in archive.namelist() if name.startswith("apical/study/paper/")}
+    assert found == {path.name for path in (ROOT / "src/apical/study/paper").rglob("*.toml")}

@@ -65,7 +65,7 @@ def make_tiny(*, epochs: int = 2, trials: int = 2, alphas: tuple[float, ...] = (
     return Study(name=name, title="tiny", parts=(part,), rows=rows, trials=trials)
 
 
-@pytest.fixture(name="make_tiny")
+@pytest.fixture(name="make_tiny", scope="session")
 def _make_tiny() -> Callable[..., Study]:
     return make_tiny
 
@@ -139,6 +139,6 @@ def numbers(directory: Path) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(name="numbers")
+@pytest.fixture(name="numbers", scope="session")
 def _numbers() -> Callable[[Path], dict[str, Any]]:
     return numbers

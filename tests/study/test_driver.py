@@ -3,6 +3,7 @@
 import ast
 import json
 import sqlite3
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -395,8 +396,13 @@ def test_a_study_json_from_another_format_is_one_sentence(tiny, tmp_path):
 
 
 def test_without_ray_its_engine_says_how_to_install_it(tiny, tmp_path, monkeypatch):
-    from apical.study.engines import base
-
-    monkeypatch.setitem(base.ENGINES, "ray", "apical.study.engines.not_there")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "apical.study.engines.ray", raising=False)
     with pytest.raises(MissingExtraError, match=r"pip install 'apical\[ray\]'"):
         study.run(tiny, tmp_path / "s", engine="ray")
+
+
+@pytest.mark.parametrize("places", [study.Options(address="auto"), study.Options(gpus=0.5)])
+def test_what_is_meant_for_a_cluster_is_not_ignored_without_one(tiny, tmp_path, places):
+    with pytest.raises(InvalidArgumentError, match="engine is 'local': use ray"):
+        study.run(tiny, tmp_path / "s", options=places)

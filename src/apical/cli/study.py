@@ -46,8 +46,8 @@ def run(
     tune_c: Annotated[bool, typer.Option("--tune-c", help="Also tune c over 0 and 1.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Trials at the same time; by default all cores.")] = None,
     engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
-    address: Annotated[str | None, typer.Option(help="The address of the Ray cluster, e.g. auto.")] = None,
-    cpus: Annotated[int, typer.Option("--cpus-per-trial", min=1, help="Threads of one trial.")] = 1,
+    address: Annotated[str | None, typer.Option(help="The Ray cluster: auto, local or HOST:PORT.")] = None,
+    cpus: Annotated[int, typer.Option("--cpus-per-trial", min=1, help="Cores and threads of one trial.")] = 1,
     gpus: Annotated[
         float, typer.Option("--gpus-per-trial", min=0, help="GPUs of one trial; 0.5 lets two share one.")
     ] = 0.0,

@@ -10,7 +10,7 @@ from typing import Any
 
 from apical.errors import InvalidArgumentError
 from apical.study.file import Part, Row, Study
-from apical.train import TrialSpec
+from apical.train import TrialSpec, stack_key
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,10 @@ class Plan:
         return tuple(self._trials(self.study.row(key), setting, self.study.trials))
 
     def stacks(self, planned: Sequence[Planned]) -> tuple[tuple[Planned, ...], ...]:
-        """The trials in groups that can be trained as one, each of at most `study.stack`, in the given order."""
+        """The jobs that the trials are given out in, in their order: one by one, until workers train stacks.
+
+        `grouped` is what it will say then: which trials can be trained as one.
+        """
         return tuple((trial,) for trial in planned)
 
     @property
@@ -96,6 +99,21 @@ def spec_of(part: Part, unit: str = "relu", seed: int = 0) -> TrialSpec:
     """A trial of a part: the paper's protocol for its data and network, with the part's own training settings."""
     own: dict[str, Any] = {"dims": part.dims, "corruptions": part.corruptions, "split": part.split}
     return TrialSpec.paper(part.data, part.model, **part.training, **own, partial=part.partial, unit=unit, seed=seed)
+
+
+def grouped(planned: Sequence[Planned], size: int) -> tuple[tuple[Planned, ...], ...]:
+    """The trials in groups of at most `size` that `run_many` can train as one; the others alone.
+
+    The key of a stack depends on a unit by its kind alone, so that one trial of each kind, part and seed is asked.
+    """
+    keys: dict[tuple[int, str, int], str | None] = {}
+    groups: dict[str, list[Planned]] = {}
+    for trial in planned:
+        alike = (id(trial.values), trial.setting.partition("(")[0], trial.trial)
+        if alike not in keys:
+            keys[alike] = stack_key(trial.spec)
+        groups.setdefault(keys[alike] or trial.digest, []).append(trial)
+    return tuple(tuple(group[i : i + size]) for group in groups.values() for i in range(0, len(group), size))
 
 
 def settings(row: Row) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from apical.train.result import RESULT, State, TrialResult
 from apical.train.session import epoch_record, number
 from apical.train.signals import Stop
 from apical.train.spec import Execution, TrialSpec
+from apical.train.stack import stack_bytes
 from apical.train.stacked import StackedNetwork
 from apical.train.stacked_dynamics import watched
 from apical.train.stacked_parameters import StackedAdam
@@ -282,6 +283,26 @@ class StackSession:
         names = ("composition", "epoch", "batch", "samples", "seconds")
         own = {name: getattr(self, name) for name in names}
         return own | {"data": self.identity, "members": [m.facts() for m in self.members]}
+
+
+def memory_of(spec: TrialSpec, execution: Execution | None = None) -> int:
+    """Bytes that one more trial like this one adds to the peak of a stack (`stack_bytes`)."""
+    data = open_data(spec, execution or Execution())
+    network = build(spec, dims_for(spec, data))
+    values: list[int] = []
+    for module in network.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):  # the weights of a pyramidal neuron count both branches
+            module.register_forward_hook(lambda m, _, out: values.append(out.numel() * len(m.weight) // out.shape[1]))
+    with torch.no_grad():
+        outputs = network(data.validation.inputs([0]))
+    return stack_bytes(
+        parameters=sum(p.numel() for p in network.parameters()),
+        units=sum(values),
+        outputs=outputs.numel(),
+        batch=min(spec.batch, len(data.train)),
+        evaluated=min(evaluation_batch(data.validation, spec.batch), len(data.validation)),
+        validation=len(data.validation),
+    )
 
 
 def stored_composition(path: Path) -> list[str]:
