@@ -9,6 +9,8 @@ from statistics import median
 from time import perf_counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from apical import stats
 from apical import study as studies
@@ -79,6 +81,23 @@ def test_latex_in_names_comes_out_as_text(evil_folder: Path) -> None:
 def test_escaping(text: str, latex_text: str, markdown_text: str) -> None:
     assert latex.escape(text) == latex_text
     assert markdown.escape(text) == markdown_text
+
+
+@given(st.text())
+def test_whatever_a_name_holds_latex_sees_plain_letters(text: str) -> None:
+    found = latex.escape(text)
+    assert found.isascii()
+    assert found.isprintable()
+    bare = re.sub(r"\\[{}$&#%_]", "", found)
+    assert bare.count("{") == bare.count("}")
+    assert not re.search(r"[&#%_~^]", re.sub(r"\$\^\\d?dagger\$", "", bare))
+
+
+@given(st.text())
+def test_whatever_a_name_holds_markdown_sees_one_line_without_markup(text: str) -> None:
+    found = markdown.escape(text)
+    assert "\n" not in found
+    assert not re.search(r"(?<!\\)(?:\\\\)*[*_`<>|#\[\]]", found)
 
 
 def test_everything_is_written(fashion_folder: Path) -> None:
