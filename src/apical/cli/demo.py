@@ -6,15 +6,16 @@ from typing import Annotated
 import typer
 from torch import nn
 
+from apical.cli.style import command, shown
 from apical.convert import convert_
 from apical.errors import InvalidArgumentError
 from apical.kernels import backend
 from apical.report import curves
 
-app = typer.Typer(add_completion=False)
+app = command()
 
 
-@app.command(epilog="Example: apical demo -o demo")
+@app.command(epilog=shown("apical demo -o demo"))
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures.")] = Path("apical-demo"),
 ) -> None:
