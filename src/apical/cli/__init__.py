@@ -3,6 +3,7 @@
 import sys
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from types import ModuleType
 
 from apical.errors import ApicalError, MissingExtraError
@@ -98,6 +99,8 @@ def _unknown(name: str) -> str:
 
 def _run_command(name: str, arguments: list[str]) -> int:
     typer = _lab()
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)  # modules of your own, such as those that a study names, are found where you work
     app = import_module(f"apical.cli.{name}").app
     command = typer.main.get_command(app)
     try:
