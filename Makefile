@@ -30,7 +30,7 @@ docs: $(VENV)/docs
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not matrix"
 
-test-slow: $(VENV)/architectures $(VENV)/docs $(KERAS_TESTS)
+test-slow: $(VENV)/architectures $(VENV)/docs $(VENV)/ray $(KERAS_TESTS)
 	$(BIN)/pytest -n 2 -m "slow and not matrix"
 
 # apical.keras on the backends that have an environment of their own, without torch; on torch, it is part of `make test`.
@@ -66,6 +66,11 @@ $(VENV)/architectures: $(VENV)/installed
 # What builds the documentation; `make test` does without.
 $(VENV)/docs: $(VENV)/installed
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[docs]"
+	touch $@
+
+# The cluster engine; `make test` shows that everything else works without it.
+$(VENV)/ray: $(VENV)/installed
+	$(BIN)/pip install --quiet -c constraints.txt ray
 	touch $@
 
 $(KERAS_ENVIRONMENTS): .venv-%/installed: constraints-%.txt

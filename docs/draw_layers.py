@@ -13,10 +13,8 @@ STYLE = "text{font:14px sans-serif;text-anchor:middle} rect{fill:#e8eaf6;stroke:
 
 def layers() -> list[list[str]]:
     """The contract, top to bottom: the names of each layer."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
-    return [re.findall(r"\w+", line) for line in contracts[0]["layers"]]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return [re.findall(r"\w+", line) for line in settings["tool"]["importlinter"]["contracts"][0]["layers"]]
 
 
 def draw(rows: list[list[str]]) -> str:

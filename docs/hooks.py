@@ -1,4 +1,4 @@
-"""What MkDocs does not find in docs/: the command line reference, the changelog, and links to files of the repository."""
+"""What MkDocs does not find in docs/: the command line reference, the changelog, links out of docs/."""
 
 import re
 from pathlib import Path

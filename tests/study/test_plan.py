@@ -1,16 +1,94 @@
-"""The plan is a pure function of the study."""
+"""The plan is a pure function of the study: deterministic, paired by seeds, and quick to make."""
 
+import pickle
+
+import pytest
+
+from apical.errors import InvalidArgumentError
 from apical.study import load
-from apical.study.plan import plan
+from apical.study.plan import Plan, plan
+
+DIGESTS = {  # a change here is a change of what a finished study holds: it needs a new RESULTS_VERSION
+    "demo": "746a0242d376d48f15b53fdcc57eb3906a4e46a6122858532aafea4f29ac59ea",
+    "table-fashion-mlp": "63b8a932d19e6a2301b76f63642071d1d0792486f26b335f5d0b34745ed651df",
+}
 
 
-def test_the_first_final_is_the_tuning_trial() -> None:
-    plan_ = plan(load("table-fashion-mlp"))
-    for trial in plan_.tuning:
-        assert plan_.finals(trial.row, trial.setting)[0] == trial
+@pytest.fixture(scope="module")
+def fashion() -> Plan:
+    return plan(load("table-fashion-mlp"))
+
+
+def test_the_first_final_is_the_tuning_trial(fashion: Plan) -> None:
+    for trial in fashion.tuning:
+        finals = fashion.finals(trial.row, trial.setting)
+        assert finals[0] == trial
+        assert [final.trial for final in finals] == [0, 1, 2, 3, 4]
 
 
 def test_digests_are_those_of_the_trials() -> None:
     for trial in plan(load("table-fashion-mlp"), tune_trials=2).tuning:
         assert trial.digest == trial.spec.digest
         assert (trial.spec.unit, trial.spec.seed) == (trial.setting, trial.trial)
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_digests_are_stable(name: str) -> None:
+    assert plan(load(name)).tuning[0].digest == DIGESTS[name]
+
+
+def test_trial_k_of_all_rows_has_seed_k_and_the_same_data(fashion: Plan) -> None:
+    trials = [fashion.finals(row, fashion.settings(row)[0])[3].spec for row in fashion.study.trained]
+    assert {trial.seed for trial in trials} == {3}
+    for model in ("mlp-1", "mlp-2"):
+        own = [trial.as_dict() | {"unit": ""} for trial in trials if trial.model == model]
+        assert all(values == own[0] for values in own)
+
+
+def test_settings_are_the_grid_in_order(fashion: Plan) -> None:
+    grid = [f"ada(alpha={alpha})" for alpha in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)]
+    assert fashion.settings("mlp-1/ada") == (*grid, "ada", "ada(alpha=learn)")
+    assert fashion.settings("mlp-1/relu") == ("relu",)
+    assert fashion.settings("mlp-1/xiao-relu") == ()
+    both = plan(load("table-fashion-mlp", tune_c=True)).settings("mlp-1/ada")
+    assert both[:3] == ("ada(alpha=0.1)", "ada(alpha=0.1,c=1)", "ada(alpha=0.2)")
+
+
+def test_more_tuning_trials() -> None:
+    study = load("demo")
+    once, thrice = plan(study), plan(study, tune_trials=3)
+    assert len(thrice.tuning) == 3 * len(once.tuning)
+    assert thrice.count == len(thrice.tuning)
+    assert {t.digest for t in once.tuning} < {t.digest for t in thrice.tuning}
+    with pytest.raises(InvalidArgumentError, match="at least one trial must tune"):
+        plan(study, tune_trials=0)
+
+
+def test_two_plans_of_one_study_are_equal(fashion: Plan) -> None:
+    again = plan(load("table-fashion-mlp"))
+    assert again.tuning == fashion.tuning
+    assert again.stacks(again.tuning) == fashion.stacks(fashion.tuning)
+
+
+def test_ten_thousand_trials() -> None:
+    study = load("table-fashion-mlp", sets=["trials=100"])
+    trials = plan(study, tune_trials=100).tuning
+    assert len(trials) == len({trial.digest for trial in trials}) == 10_200
+
+
+def test_stacks_hold_every_trial_once_and_never_mix_seeds(fashion: Plan) -> None:
+    trials = plan(fashion.study, tune_trials=2).tuning
+    stacks = fashion.stacks(trials)
+    assert sorted(t.digest for stack in stacks for t in stack) == sorted(t.digest for t in trials)
+    assert all(len({t.trial for t in stack}) == 1 for stack in stacks)
+    assert all(len(stack) <= fashion.study.stack for stack in stacks)
+
+
+def test_a_planned_trial_goes_to_another_process(fashion: Plan) -> None:
+    trial = fashion.tuning[7]
+    assert pickle.loads(pickle.dumps(trial)).spec == trial.spec
+
+
+def test_unknown_settings_are_refused(fashion: Plan) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"row 'mlp-1/ada' has no setting 'ada.alpha=7.'"):
+        fashion.finals("mlp-1/ada", "ada(alpha=7)")

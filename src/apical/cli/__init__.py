@@ -22,6 +22,7 @@ JOBS = {
     "Compare activations": {
         "data": "prepare, check, list and look at data sets",
         "study": "run the tables and figures of the paper, or your own comparison",
+        "report": "write the report of studies: a page, Markdown, LaTeX, CSV, figures",
     },
     "Set up": {
         "completion": "print the file that lets your shell complete apical's commands",

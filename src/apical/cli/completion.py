@@ -52,6 +52,7 @@ def values() -> dict[str, tuple[str, ...]]:
         "--precision": ("32", "bf16-mixed", "16-mixed"),
         "--engine": ("local", "ray"),
         "study run": studies,
+        "report": studies,
         "completion": tuple(Shell),
     }
     return found | {f"data {name}": sets for name in ("prepare", "verify", "describe", "show")}

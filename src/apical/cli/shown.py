@@ -1,5 +1,6 @@
 """What `apical study` shows: live progress, tables, final lines."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from apical import data, study
+from apical import study
 from apical.errors import InvalidArgumentError
 from apical.study.file import IN_PERCENT, SMALLER_IS_BETTER
 from apical.study.results import RowResults, StudyResults, TrialRecord
@@ -238,13 +239,26 @@ def _scores(scores: Any) -> str:
 
 
 def print_list(*, time: bool) -> None:
-    """The shipped studies."""
-    table = Table("study", "what", "rows", "trials", "data", *(["time here"] if time else []), box=None, pad_edge=False)
-    ready = {status.recipe.name: status.state for status in data.statuses()}
-    for name in study.names():
-        found = study.load(name)
-        needs = [f"{d} ({ready.get(d, 'own')})" for d in dict.fromkeys(part.data for part in found.parts)]
-        count = study.Plan(found, 1).count
-        table.add_row(name, found.source or found.title, str(len(found.trained)), str(count), ", ".join(needs))
+    """The shipped studies; what their steps take is measured once and kept."""
+    columns = ["time here", "quick"] if time else []
+    table = Table("study", "what", "rows", "trials", "data", *columns, box=None, pad_edge=False)
+    with screen(error=True).status("reading the studies") as line:
+        for entry in study.catalogue(measure=time, progress=lambda what, *_: line.update(what)):
+            needs = ", ".join(f"{name} ({state})" for name, state in entry.data.items())
+            times = [_rough(entry.seconds), _rough(entry.quick_seconds)] if time else []
+            what = entry.study.source or entry.study.title
+            table.add_row(entry.study.name, what, str(entry.rows), str(entry.trials), needs, *times)
     screen().print(table)
+    if time:
+        print(f"times are estimates for {os.cpu_count()} processes on this machine, from a few steps of each network")
     print("apical study run NAME, or apical study run NAME --quick for a reduced variant")
+
+
+def _rough(seconds: float | None) -> str:
+    """A time in the unit that people would use."""
+    if seconds is None:
+        return "unknown"
+    for name, size in (("years", 365 * 86400), ("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:,.0f} {name}" if seconds >= 10 * size else f"{seconds / size:.1f} {name}"
+    return f"{seconds:.0f} s"

@@ -126,11 +126,13 @@ class _Fused(torch.autograd.Function):
         operation, bound, alpha, c = ctx.call
         if bound is None or torch.is_grad_enabled() or choice.observed() or choice.why_not_native(g) is not None:
             return _recomputed(ctx, g)
-        gx, galpha, gc = operation.backward(x, g, bound, (alpha is None, c is None))
+        needed = iter(ctx.needs_input_grad[2:])
+        wanted = alpha is None and next(needed), c is None and next(needed)
+        gx, *found = operation.backward(x, g, bound, wanted)
         if not tensors:
             return gx, None
-        found = (gradient for gradient in (galpha, gc) if gradient is not None)
-        return gx, None, *map(_fit, found, tensors)
+        ordered = (gradient for gradient, value in zip(found, (alpha, c), strict=True) if value is None)
+        return gx, None, *map(_fit, ordered, tensors)
 
 
 # The part of `apply` that unwraps functorch tensors is skipped: under a transform `run` never comes here.
@@ -154,9 +156,9 @@ def _recomputed(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     return gx, None, *rest
 
 
-def _fit(gradient: Tensor, value: Tensor) -> Tensor:
+def _fit(gradient: Tensor | None, value: Tensor) -> Tensor | None:
     """The gradient of a parameter from its values per channel, in the shape and dtype of the parameter."""
-    if gradient.shape == value.shape and gradient.dtype == value.dtype:
+    if gradient is None or (gradient.shape == value.shape and gradient.dtype == value.dtype):
         return gradient
     return gradient.sum_to_size(value.numel()).to(value.dtype).reshape(value.shape)
 

@@ -53,20 +53,11 @@ EXPORT void NAME(apical_ada_forward)(const STORAGE *x, STORAGE *y, int64_t n, co
     }
 }
 
-/* ---- ada, backward: g has `step` 1, or 0 where one upstream value serves all (the gradient of a sum) ------------- */
+/* ---- ada, backward ---------------------------------------------------------------------------------------------- */
 
-INLINE void NAME(backward_body)(const STORAGE *restrict x, const STORAGE *restrict g, int64_t step,
-                                STORAGE *restrict gx, int64_t n, REAL alpha, REAL c, REAL leak) {
-    for (int64_t i = 0; i < n; i++) {
-        NAME(ada_point) point = NAME(ada_at)(LOAD(x[i]), alpha, c, leak);
-        gx[i] = STORE(LOAD(g[i * step]) * point.slope);
-    }
-}
-
-CLONES static void NAME(backward_run)(const STORAGE *restrict x, const STORAGE *restrict g, int64_t step,
-                                      STORAGE *restrict gx, int64_t n, REAL alpha, REAL c, REAL leak) {
-    if (step) NAME(backward_body)(x, g, 1, gx, n, alpha, c, leak);
-    else NAME(backward_body)(x, g, 0, gx, n, alpha, c, leak);
+CLONES static void NAME(backward_run)(const STORAGE *restrict x, const STORAGE *restrict g, STORAGE *restrict gx,
+                                      int64_t n, REAL alpha, REAL c, REAL leak) {
+    for (int64_t i = 0; i < n; i++) gx[i] = STORE(LOAD(g[i]) * NAME(ada_at)(LOAD(x[i]), alpha, c, leak).slope);
 }
 
 /* A loop of its own: beside the arithmetic above, which looks at the bits of numbers, compilers do not vectorise it.
@@ -87,14 +78,14 @@ INLINE REAL NAME(sum)(const REAL *restrict values, int64_t n) {
 
 /* Adds to sums[0] (alpha) and, with_c, to sums[1] (c). Short stretches in REAL, then double: long sums keep their
  * digits. */
-INLINE void NAME(backward_sums_body)(const STORAGE *restrict x, const STORAGE *restrict g, int64_t step,
+INLINE void NAME(backward_sums_body)(const STORAGE *restrict x, const STORAGE *restrict g,
                                      STORAGE *restrict gx, int64_t n, REAL alpha, REAL c, REAL leak, int with_c,
                                      double *restrict sums) {
     REAL for_alpha[STRETCH], for_c[STRETCH];
     for (int64_t from = 0; from < n; from += STRETCH) {
         int64_t length = from + STRETCH < n ? STRETCH : n - from;
         for (int64_t i = 0; i < length; i++) {
-            REAL xi = LOAD(x[from + i]), gi = LOAD(g[(from + i) * step]);
+            REAL xi = LOAD(x[from + i]), gi = LOAD(g[from + i]);
             NAME(ada_point) point = NAME(ada_at)(xi, alpha, c, leak);
             gx[from + i] = STORE(gi * point.slope);
             for_alpha[i] = FOR_ALPHA(point, xi, gi);
@@ -105,21 +96,18 @@ INLINE void NAME(backward_sums_body)(const STORAGE *restrict x, const STORAGE *r
     }
 }
 
-CLONES static void NAME(backward_sums_run)(const STORAGE *restrict x, const STORAGE *restrict g, int64_t step,
-                                           STORAGE *restrict gx, int64_t n, REAL alpha, REAL c, REAL leak, int with_c,
+CLONES static void NAME(backward_sums_run)(const STORAGE *restrict x, const STORAGE *restrict g, STORAGE *restrict gx,
+                                           int64_t n, REAL alpha, REAL c, REAL leak, int with_c,
                                            double *restrict sums) {
-    if (!step && with_c) NAME(backward_sums_body)(x, g, 0, gx, n, alpha, c, leak, 1, sums);
-    else if (!step) NAME(backward_sums_body)(x, g, 0, gx, n, alpha, c, leak, 0, sums);
-    else if (with_c) NAME(backward_sums_body)(x, g, 1, gx, n, alpha, c, leak, 1, sums);
-    else NAME(backward_sums_body)(x, g, 1, gx, n, alpha, c, leak, 0, sums);
+    if (with_c) NAME(backward_sums_body)(x, g, gx, n, alpha, c, leak, 1, sums);
+    else NAME(backward_sums_body)(x, g, gx, n, alpha, c, leak, 0, sums);
 }
 
-CLONES static void NAME(backward_across)(const STORAGE *restrict x, const STORAGE *restrict g, int64_t step,
-                                              STORAGE *restrict gx, int64_t n, const REAL *restrict alpha,
-                                              const REAL *restrict c, REAL leak, REAL floor, double *restrict sum_alpha,
-                                              double *restrict sum_c) {
+CLONES static void NAME(backward_across)(const STORAGE *restrict x, const STORAGE *restrict g, STORAGE *restrict gx,
+                                         int64_t n, const REAL *restrict alpha, const REAL *restrict c, REAL leak,
+                                         REAL floor, double *restrict sum_alpha, double *restrict sum_c) {
     for (int64_t i = 0; i < n; i++) {
-        REAL xi = LOAD(x[i]), gi = LOAD(g[i * step]);
+        REAL xi = LOAD(x[i]), gi = LOAD(g[i]);
         NAME(ada_point) point = NAME(ada_at)(xi, HELD(alpha[i]), c[i], leak);
         gx[i] = STORE(gi * point.slope);
         sum_alpha[i] += FOR_ALPHA(point, xi, gi);
@@ -127,7 +115,14 @@ CLONES static void NAME(backward_across)(const STORAGE *restrict x, const STORAG
     }
 }
 
-/* galpha, gc: NULL, or room for the gradients of alpha and c. Returns 0, or 1 where memory ran out. */
+static STORAGE *NAME(copies)(const STORAGE *value, int64_t n) {
+    STORAGE *same = malloc((size_t)n * sizeof(STORAGE));
+    for (int64_t i = 0; same && i < n; i++) same[i] = *value;
+    return same;
+}
+
+/* g has `step` 1, or 0 where one upstream value serves all (the gradient of a sum): then runs read it from `same`, a
+ * stretch of copies. galpha, gc: NULL, or room for the gradients of alpha and c. Returns 0, or 1 where memory ran out. */
 EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t step, STORAGE *gx, int64_t n,
                                      const parameters *with, REAL *galpha, REAL *gc, int threads) {
     UNPACK(with);
@@ -135,24 +130,30 @@ EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t
     const int64_t unit = channels == 1 ? 1 : inner == 1 ? channels : inner;
     const int64_t units = n / unit;
     const int64_t pieces = PIECES_OF(n, units);
+    const int64_t longest = unit > 1 ? unit : step ? n : STRETCH;
     double *partial = calloc((size_t)(pieces * 2 * channels), sizeof(double));
-    if (!partial) return 1;
+    STORAGE *same = step ? NULL : NAME(copies)(g, longest);
+    if (!partial || !(step || same)) {
+        free(partial);
+        free(same);
+        return 1;
+    }
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
     for (int64_t k = 0; k < pieces; k++) {
         double *own = partial + k * 2 * channels;
         int64_t to = units * (k + 1) / pieces * unit;
         for (int64_t from = units * k / pieces * unit, length; from < to; from += length) {
-            length = unit > 1 ? unit : to - from;
+            length = to - from < longest ? to - from : longest;
             int64_t channel = from / inner % channels;
-            const STORAGE *xr = x + from, *gr = g + from * step;
+            const STORAGE *xr = x + from, *gr = step ? g + from : same;
             double pair[2] = {0, 0};
             if (channels > 1 && inner == 1)
-                NAME(backward_across)(xr, gr, step, gx + from, length, alpha, c, leak, floor, own, own + channels);
+                NAME(backward_across)(xr, gr, gx + from, length, alpha, c, leak, floor, own, own + channels);
             else if (sums)
-                NAME(backward_sums_run)(xr, gr, step, gx + from, length, HELD(alpha[channel]), c[channel], leak, gc != NULL,
+                NAME(backward_sums_run)(xr, gr, gx + from, length, HELD(alpha[channel]), c[channel], leak, gc != NULL,
                                         pair);
             else
-                NAME(backward_run)(xr, gr, step, gx + from, length, HELD(alpha[channel]), c[channel], leak);
+                NAME(backward_run)(xr, gr, gx + from, length, HELD(alpha[channel]), c[channel], leak);
             own[channel] += pair[0];
             own[channels + channel] += pair[1];
         }
@@ -162,6 +163,7 @@ EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t
         if (gc) gc[i] = (REAL)sum_of_pieces(partial + channels + i, pieces, 2 * channels);
     }
     free(partial);
+    free(same);
     return 0;
 }
 
@@ -210,52 +212,29 @@ EXPORT void NAME(apical_pyramidal_forward)(const STORAGE *z, STORAGE *y, int64_t
 
 #define SLOPE_OF_BASAL(x) ((x) <= 0 ? basal_leak : 1)
 
-INLINE void NAME(sum_backward_body)(const STORAGE *restrict basal, const STORAGE *restrict apical,
-                                    const STORAGE *restrict g, int64_t step, STORAGE *restrict gbasal,
-                                    STORAGE *restrict gapical, int64_t n, REAL alpha, REAL c, REAL leak,
-                                    REAL basal_leak) {
+CLONES static void NAME(sum_backward_run)(const STORAGE *restrict basal, const STORAGE *restrict apical,
+                                          const STORAGE *restrict g, STORAGE *restrict gbasal,
+                                          STORAGE *restrict gapical, int64_t n, REAL alpha, REAL c, REAL leak,
+                                          REAL basal_leak) {
     for (int64_t i = 0; i < n; i++) {
-        REAL b = LOAD(basal[i]), gi = LOAD(g[i * step]);
+        REAL b = LOAD(basal[i]), gi = LOAD(g[i]);
         gbasal[i] = STORE(gi * SLOPE_OF_BASAL(b));
         gapical[i] = STORE(gi * NAME(ada_at)(LOAD(apical[i]), alpha, c, leak).slope);
     }
 }
 
-CLONES static void NAME(sum_backward_run)(const STORAGE *restrict basal, const STORAGE *restrict apical,
-                                          const STORAGE *restrict g, int64_t step, STORAGE *restrict gbasal,
-                                          STORAGE *restrict gapical, int64_t n, REAL alpha, REAL c, REAL leak,
-                                          REAL basal_leak) {
-    if (step) NAME(sum_backward_body)(basal, apical, g, 1, gbasal, gapical, n, alpha, c, leak, basal_leak);
-    else NAME(sum_backward_body)(basal, apical, g, 0, gbasal, gapical, n, alpha, c, leak, basal_leak);
-}
-
-INLINE void NAME(sum_backward_sums_body)(const STORAGE *restrict basal, const STORAGE *restrict apical,
-                                         const STORAGE *restrict g, int64_t step, STORAGE *restrict gbasal,
-                                         STORAGE *restrict gapical, int64_t n, REAL alpha, REAL c, REAL leak,
-                                         REAL basal_leak, int with_c, double *restrict sums) {
-    for (int64_t i = 0; i < n; i++) gbasal[i] = STORE(LOAD(g[i * step]) * SLOPE_OF_BASAL(LOAD(basal[i])));
-    NAME(backward_sums_body)(apical, g, step, gapical, n, alpha, c, leak, with_c, sums);
-}
-
-CLONES static void NAME(sum_backward_sums_run)(const STORAGE *restrict basal, const STORAGE *restrict apical,
-                                               const STORAGE *restrict g, int64_t step, STORAGE *restrict gbasal,
-                                               STORAGE *restrict gapical, int64_t n, REAL alpha, REAL c, REAL leak,
-                                               REAL basal_leak, int with_c, double *restrict sums) {
-    if (!step)
-        NAME(sum_backward_sums_body)(basal, apical, g, 0, gbasal, gapical, n, alpha, c, leak, basal_leak, 1, sums);
-    else if (with_c)
-        NAME(sum_backward_sums_body)(basal, apical, g, 1, gbasal, gapical, n, alpha, c, leak, basal_leak, 1, sums);
-    else
-        NAME(sum_backward_sums_body)(basal, apical, g, 1, gbasal, gapical, n, alpha, c, leak, basal_leak, 0, sums);
+CLONES static void NAME(basal_backward_run)(const STORAGE *restrict basal, const STORAGE *restrict g,
+                                            STORAGE *restrict gbasal, int64_t n, REAL basal_leak) {
+    for (int64_t i = 0; i < n; i++) gbasal[i] = STORE(LOAD(g[i]) * SLOPE_OF_BASAL(LOAD(basal[i])));
 }
 
 CLONES static void NAME(sum_backward_across)(const STORAGE *restrict basal, const STORAGE *restrict apical,
-                                             const STORAGE *restrict g, int64_t step, STORAGE *restrict gbasal,
+                                             const STORAGE *restrict g, STORAGE *restrict gbasal,
                                              STORAGE *restrict gapical, int64_t n, const REAL *restrict alpha,
                                              const REAL *restrict c, REAL leak, REAL floor, REAL basal_leak,
                                              double *restrict sum_alpha, double *restrict sum_c) {
     for (int64_t i = 0; i < n; i++) {
-        REAL b = LOAD(basal[i]), a = LOAD(apical[i]), gi = LOAD(g[i * step]);
+        REAL b = LOAD(basal[i]), a = LOAD(apical[i]), gi = LOAD(g[i]);
         NAME(ada_point) point = NAME(ada_at)(a, HELD(alpha[i]), c[i], leak);
         gbasal[i] = STORE(gi * SLOPE_OF_BASAL(b));
         gapical[i] = STORE(gi * point.slope);
@@ -275,27 +254,34 @@ EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, i
     const int64_t unit = channels == 1 ? 1 : inner == 1 ? width : inner;
     const int64_t units = n / unit;
     const int64_t pieces = PIECES_OF(n, units);
+    const int64_t longest = unit > 1 ? unit : !step && STRETCH < width ? STRETCH : width;
     double *partial = calloc((size_t)(pieces * 2 * channels), sizeof(double));
-    if (!partial) return 1;
+    STORAGE *same = step ? NULL : NAME(copies)(g, longest);
+    if (!partial || !(step || same)) {
+        free(partial);
+        free(same);
+        return 1;
+    }
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
     for (int64_t k = 0; k < pieces; k++) {
         double *own = partial + k * 2 * channels;
         int64_t to = units * (k + 1) / pieces * unit;
         for (int64_t from = units * k / pieces * unit, length; from < to; from += length) {
             int64_t row = from / width, within = from % width, at = row * 2 * width + within;
-            length = unit > 1 ? unit : width - within < to - from ? width - within : to - from;
+            length = width - within < to - from ? width - within : to - from;
+            length = length < longest ? length : longest;
             int64_t channel = channels == 1 ? 0 : row % groups * outputs + within / inner;
-            const STORAGE *gr = g + from * step;
+            const STORAGE *gr = step ? g + from : same;
             double pair[2] = {0, 0};
             if (channels > 1 && inner == 1)
-                NAME(sum_backward_across)(z + at, z + at + width, gr, step, gz + at, gz + at + width, length,
-                                          alpha + channel, c + channel, leak, floor, basal_leak, own + channel,
-                                          own + channels + channel);
-            else if (sums)
-                NAME(sum_backward_sums_run)(z + at, z + at + width, gr, step, gz + at, gz + at + width, length,
-                                            HELD(alpha[channel]), c[channel], leak, basal_leak, gc != NULL, pair);
-            else
-                NAME(sum_backward_run)(z + at, z + at + width, gr, step, gz + at, gz + at + width, length,
+                NAME(sum_backward_across)(z + at, z + at + width, gr, gz + at, gz + at + width, length, alpha + channel,
+                                          c + channel, leak, floor, basal_leak, own + channel, own + channels + channel);
+            else if (sums) {
+                NAME(basal_backward_run)(z + at, gr, gz + at, length, basal_leak);
+                NAME(backward_sums_run)(z + at + width, gr, gz + at + width, length, HELD(alpha[channel]), c[channel],
+                                        leak, gc != NULL, pair);
+            } else
+                NAME(sum_backward_run)(z + at, z + at + width, gr, gz + at, gz + at + width, length,
                                        HELD(alpha[channel]), c[channel], leak, basal_leak);
             own[channel] += pair[0];
             own[channels + channel] += pair[1];
@@ -306,6 +292,7 @@ EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, i
         if (gc) gc[i] = (REAL)sum_of_pieces(partial + channels + i, pieces, 2 * channels);
     }
     free(partial);
+    free(same);
     return 0;
 }
 #undef SLOPE_OF_BASAL

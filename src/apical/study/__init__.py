@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from apical.study.file import Part as Part
     from apical.study.file import Row as Row
     from apical.study.file import Study as Study
+    from apical.study.listing import Entry as Entry
+    from apical.study.listing import catalogue as catalogue
     from apical.study.loading import load as load
     from apical.study.loading import names as names
     from apical.study.merging import merge as merge
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Claim": "claim.Claim",
+    "Entry": "listing.Entry",
     "Group": "file.Group",
     "Options": "engines.base.Options",
     "PaperNumber": "file.PaperNumber",
@@ -45,6 +48,7 @@ _HOME = {
     "Study": "file.Study",
     "StudyResults": "results.StudyResults",
     "TrialRecord": "results.TrialRecord",
+    "catalogue": "listing.catalogue",
     "claims": "claim.claims",
     "export": "exporting.export",
     "frozen": "reading.frozen",

@@ -37,11 +37,12 @@ class Standing:
 
     @cached_property
     def chosen(self) -> dict[str, str]:
-        """The setting of each row whose tuning is settled."""
-        open_ = {trial.row for trial in self.plan.tuning if not self.settled(trial.digest)}
-        rows = {row.key for row in self.plan.study.trained} - open_
+        """The setting of each row that has only one, or whose tuning is settled."""
+        settings = {row.key: self.plan.settings(row) for row in self.plan.study.trained}
+        single = {row: tried[0] for row, tried in settings.items() if len(tried) == 1}
+        unsettled = {trial.row for trial in self.plan.tuning if not self.settled(trial.digest)}
         known = {d: f.value for d, f in self.facts.items() if f.value is not None and d not in self.failed}
-        return choose(self.plan, known, rows)
+        return choose(self.plan, known, settings.keys() - unsettled - single.keys()) | single
 
     @cached_property
     def finals(self) -> dict[str, tuple[Planned, ...]]:
@@ -97,15 +98,15 @@ class Standing:
     def jobs(self, *, stack: bool, busy: Collection[str] = ()) -> list[Job]:
         """What can be done now, but for the trials in `busy`: tests first, so that rows are complete early."""
         found = [Job("test", trials) for trials in _without(self.tests_left.values(), busy)]
-        for left in (self.finals_left, self.tuning_left):
-            groups = self.plan.stacks(left) if stack else ((trial,) for trial in left)
-            found += [Job("train", trials) for trials in _without(groups, busy)]
-        return found
+        left = _distinct((*self.finals_left, *self.tuning_left))
+        groups = self.plan.stacks(left) if stack else ((trial,) for trial in left)
+        return found + [Job("train", trials) for trials in _without(groups, busy)]
 
 
-def look(plan: Plan, store: Store, index: Index) -> Standing:
-    """Where the study in a directory stands now."""
-    found = index.facts(store.finished(), lambda digest: read(store.trial(digest)))
+def look(plan: Plan, store: Store, *, trust: bool = True) -> Standing:
+    """Where the study in a directory stands now; without `trust`, every trial is read again."""
+    index = Index(store.directory)
+    found = index.facts(store.finished(), lambda digest: read(store.trial(digest)), trust=trust)
     damaged = {digest for digest, known in found.items() if known.state == DAMAGED}
     standing = Standing(plan, found, store.failed() | damaged, damaged)
     finals = {t.digest for trials in standing.finals.values() for t in trials}

@@ -1,7 +1,9 @@
 """What the fields of a study file may hold, beyond their types. Each check is a sentence or the value itself."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from math import isfinite
 from typing import Any, TypeVar
 
 from apical.errors import ApicalError, InvalidArgumentError
@@ -40,6 +42,15 @@ def corruption(text: str) -> str:
     return str(corruptions.parse(text))
 
 
+def value(given: Any) -> Any:
+    """A finite number, or "learn"."""
+    if given == "learn":
+        return given
+    if isinstance(given, bool) or not isinstance(given, int | float) or not isfinite(given):
+        raise ValueError(f"{given!r:.60} is neither a finite number nor 'learn'")
+    return float(given)
+
+
 def distinct(values: list[T]) -> list[T]:
     """No value twice: it would be trained twice."""
     if len(set(values)) < len(values):
@@ -47,25 +58,66 @@ def distinct(values: list[T]) -> list[T]:
     return values
 
 
-def data(name: str, split: str) -> None:
-    """A data set that there is, with that split; paths are looked at when the study runs."""
-    from apical.data import registry  # noqa: PLC0415  most files name no data of their own
+def data(name: str) -> str:
+    """A data set that there is; the user's own, by its path, is looked for when the study runs."""
+    from apical.data import registry  # noqa: PLC0415
 
-    own = any(sign in name for sign in "/\\") or name.endswith((".csv", ".npz"))
-    splits = ("paper",) if own else registry.get(name).splits
-    if split not in splits:
-        raise InvalidArgumentError(f"{name} has no split {split!r}: it has {', '.join(map(repr, splits))}")
+    if not _own(name):
+        registry.get(name)
+    return name
+
+
+def _own(name: str) -> bool:
+    return any(sign in name for sign in "/\\") or name.endswith((".csv", ".npz"))
+
+
+def split(name: str, wanted: str) -> str:
+    """What is wrong with asking a data set for a split; "" if nothing is."""
+    from apical.data import registry  # noqa: PLC0415
+
+    splits = ("paper",) if _own(name) else registry.get(name).splits
+    return "" if wanted in splits else f"{name} has no split {wanted!r}: it has {', '.join(map(repr, splits))}"
 
 
 def dims(network: str, given: Mapping[str, Any]) -> dict[str, str]:
     """What is wrong with the arguments of a network, by name."""
+    found = {key: _fault({"dims": {key: item}}) for key, item in given.items()}
+    allowed = _arguments(network)
+    if allowed is not None:
+        unknown = [key for key in given if key not in allowed]
+        found |= {key: f"network {network!r} has no such argument: it has {', '.join(allowed)}" for key in unknown}
+    return {key: fault for key, fault in found.items() if fault}
+
+
+def _arguments(network: str) -> list[str] | None:
+    """The arguments of a network but its unit; None where it takes any, or does not say."""
     from apical.models.registry import find  # noqa: PLC0415  torch
 
-    parameters = find(network).parameters
+    try:
+        parameters = find(network).parameters
+    except (TypeError, ValueError):  # some functions written in C do not say
+        return None
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return {}
-    allowed = [name for name in parameters if name != "unit"]
-    return {key: f"network {network!r} has {', '.join(allowed)} to set" for key in given if key not in allowed}
+        return None
+    return [name for name in parameters if name != "unit"]
+
+
+def task(data_name: str, network: str, settings: Mapping[str, Any]) -> str:
+    """What is wrong with loss and metric for a data set that apical knows; "" if nothing is."""
+    from apical.data.registry import RECIPES  # noqa: PLC0415
+    from apical.train import TrialSpec, losses, metrics  # noqa: PLC0415  torch
+
+    if data_name not in RECIPES:
+        return ""
+    spec, kind = TrialSpec.paper(data_name, network, **settings), RECIPES[data_name].task
+    classes = kind == "classification"
+    for name, allowed in (
+        ("loss", losses.CLASSIFICATION if classes else losses.REGRESSION),
+        ("metric", (*(metrics.CLASSIFICATION if classes else metrics.REGRESSION),)),
+    ):
+        if getattr(spec, name) not in allowed:
+            return f"{name} is {getattr(spec, name)!r}, but {data_name} is a {kind} task: use {' or '.join(allowed)}"
+    return ""
 
 
 def training(given: Mapping[str, Any]) -> dict[str, str]:
@@ -74,15 +126,29 @@ def training(given: Mapping[str, Any]) -> dict[str, str]:
     return {key: fault for key, fault in found.items() if fault}
 
 
-def _training_fault(key: str, value: Any) -> str:
+def _training_fault(key: str, given: Any) -> str:
     from apical.train import TrialSpec  # noqa: PLC0415  torch
 
     if key in FIXED:
-        return f"{key} is no training setting: it belongs to the part or the row"
+        return "this is no training setting: it belongs to the part or the row"
+    known = [field.name for field in fields(TrialSpec) if field.name not in FIXED]
+    if key not in known:
+        near = get_close_matches(key, known, n=1)
+        hint = f"did you mean {near[0]!r}? T" if near else "t"
+        return f"there is no such training setting: {hint}here are {', '.join(known)}"
+    return _fault({key: given})
+
+
+def _fault(some: dict[str, Any]) -> str:
+    """What a TrialSpec says of some of its fields; "" if nothing."""
+    from apical.train import TrialSpec  # noqa: PLC0415  torch
+
     try:
-        TrialSpec.from_dict({"data": "digits", "model": "mlp-1", key: value})
+        TrialSpec.from_dict({"data": "digits", "model": "mlp-1"} | some)
     except InvalidArgumentError as error:
         return str(error)
+    except OverflowError:
+        return "the number is too large"
     return ""
 
 

@@ -18,7 +18,6 @@ from apical.errors import StudyError
 from apical.study.agenda import look
 from apical.study.engines.base import Done, Engine, Options, start
 from apical.study.file import Study
-from apical.study.index import Index
 from apical.study.job import Context, Job
 from apical.study.joining import open_for
 from apical.study.leases import Limits
@@ -27,14 +26,16 @@ from apical.study.preparing import check_data, mark_partial
 from apical.study.progress import Progress, measure
 from apical.study.reading import read
 from apical.study.results import StudyResults
-from apical.study.store import Store
+from apical.study.store import TEST, Store
 from apical.train import Execution
 
 FOLDER: Final = "studies"
 POLL: Final = 0.5
 """Seconds at most between two looks at the workers."""
-LOOK: Final = 3.0
-"""Seconds between two looks at what other drivers have done."""
+LOOK: Final = 2.0
+"""Seconds between two looks at the study directory, where others may have done something too."""
+AGAIN: Final = 30.0
+"""Seconds after which a job that no worker has begun may be given to another."""
 DEATHS = 5
 """Workers that a trial may take with it; then it has failed."""
 
@@ -67,7 +68,7 @@ def run(
     store = open_for(study, folder, tune_trials, limits=limits)
     store.record_command()
     planned = plan(study, tune_trials=store.header.tune_trials)
-    if not look(planned, store, Index(folder)).finished:
+    if not look(planned, store).finished:
         context = Context(directory=folder.absolute(), execution=how, limits=limits or Limits(), imports=study.imports)
         with _terminating(), _started(engine, context, places) as workers:
             Driver(planned, store, workers, stack=stack, progress=progress).drive()
@@ -112,9 +113,10 @@ class Driver:
     stack: bool = True
     progress: Callable[[Progress], None] = lambda _: None
     _jobs: list[Job] = field(default_factory=list)
-    _mine: Counter[str] = field(default_factory=Counter)
+    _given: dict[str, float] = field(default_factory=dict)
     _deaths: Counter[str] = field(default_factory=Counter)
-    _looked: float = -LOOK
+    _next_look: float = 0.0
+    _news: bool = True
 
     def drive(self) -> None:
         """Until nothing is left to do, here or in other hands."""
@@ -123,29 +125,34 @@ class Driver:
             self._submit()
             for done in self.engine.wait(POLL):
                 self._take(done)
-            if time.monotonic() - self._looked >= LOOK or (not self._jobs and self.engine.room and self._fresh):
+            if time.monotonic() >= self._next_look or (self._news and not self._jobs):
                 self._look()
-            self.progress(self._measured())
-        self.progress(self._measured())
 
     def _look(self) -> None:
-        """See where the study stands, and what of it is free."""
-        self.standing = look(self.plan, self.store, Index(self.store.directory))
-        self.running = self.store.leases.running(self.standing.keys_left)
-        busy = {*self._mine, *(key.removesuffix("-test") for key in self.running)}
+        """See where the study stands, and what of it is free: what nobody holds and was not given to a worker just now.
+
+        A job waits in a worker's queue at most AGAIN seconds before another worker may have it too: a worker may hang,
+        and whoever begins it first has the claim. Looking takes at most a twentieth of the driver's time.
+        """
+        start = time.monotonic()
+        self.standing = look(self.plan, self.store)
+        running = self.store.leases.running(self.standing.keys_left)
+        waiting = {digest for digest, when in self._given.items() if start - when < AGAIN}
+        busy = waiting | {key.removesuffix(TEST) for key in running}
         self._jobs = self.standing.jobs(stack=self.stack, busy=busy)
-        self._looked, self._fresh = time.monotonic(), False
+        self.progress(measure(self.standing, self.store, running, self.engine.workers))
+        self._next_look, self._news = start + max(LOOK, 20 * (time.monotonic() - start)), False
 
     def _submit(self) -> None:
         for _ in range(min(self.engine.room, len(self._jobs))):
             job = self._jobs.pop(0)
-            self._mine.update(trial.digest for trial in job.trials)
+            self._given |= dict.fromkeys((trial.digest for trial in job.trials), time.monotonic())
             self.engine.submit(job)
 
     def _take(self, done: Done) -> None:
-        self._fresh = True
+        self._news = True
         for trial in done.job.trials:
-            del self._mine[trial.digest]
+            self._given.pop(trial.digest, None)
             if done.died:
                 self._bury(trial.digest)
         for outcome in done.outcomes:
@@ -160,6 +167,3 @@ class Driver:
             if not self.store.settled(digest):
                 self.store.fail(digest, f"{DEATHS} workers died over it, perhaps for want of memory", "")
             lease.release()
-
-    def _measured(self) -> Progress:
-        return measure(self.standing, self.store, self.running, self.engine.workers)

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,7 +70,8 @@ def _flat(results: StudyResults, row: RowResults, setting: str, trial: TrialReco
         "digest": trial.digest,
     }
     flat |= {f"validation {name}": value for name, value in trial.validation.items()}
-    return flat | {f"test {name}": value for name, value in (trial.test or {}).items()}
+    tests = (trial.test or {}).items()
+    return flat | {f"test {name}": value if isfinite(value) else None for name, value in tests}
 
 
 def _write_csv(rows: Rows, path: Path) -> None:

@@ -1,5 +1,6 @@
 """What the driver must know of a published trial: validation and time. Read in a moment, and kept in the index."""
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,13 +34,19 @@ class Facts:
 
 
 def read(folder: Path) -> Facts:
-    """The facts of a published trial; a folder whose result cannot be understood is damaged."""
+    """The facts of a published trial; a folder whose result cannot be understood, or is another's, is damaged."""
     values = files.read(folder / RESULT) or {}
     try:
         state, value = values["state"], values["validation"].get(values["spec"]["metric"])
-        if state not in FINISHED:
+        if state not in FINISHED or _digest(values["spec"]) != folder.name:
             raise ValueError(state)
         seconds = sum(float(t["train"]) + float(t["validate"]) for t in values["timings"])
         return Facts(state, None if value is None else float(value), seconds)
     except (KeyError, TypeError, ValueError, AttributeError):
         return Facts(DAMAGED, None, 0.0)
+
+
+def _digest(spec: object) -> str:
+    """`TrialSpec.digest`, without torch."""
+    text = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -158,6 +158,13 @@ class Study(_Frozen):
         import_all(self.imports)
         return self
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A changed study; what was worked out for this one does not go with it."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in ("digest", "_parts", "_rows"):
+            copied.__dict__.pop(name, None)
+        return copied
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return self.model_dump(mode="json")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from apical.data.folders import home
 from apical.study import files
-from apical.study.facts import Facts
+from apical.study.facts import DAMAGED, Facts
 
 
 class Index:
@@ -22,13 +22,17 @@ class Index:
         name = hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:24]
         self.path = path or home() / "index" / f"{name}.sqlite"
 
-    def facts(self, found: Mapping[str, int], read: Callable[[str], Facts]) -> dict[str, Facts]:
-        """The facts of every published trial, given with its folder's number; `read` gets those that are not known."""
-        stored = self._stored()
+    def facts(self, found: Mapping[str, int], read: Callable[[str], Facts], *, trust: bool) -> dict[str, Facts]:
+        """The facts of every published trial, given with its folder's number; `read` gets those that are not known.
+
+        Without `trust`, everything is read again: a file inside a folder may have been damaged.
+        """
+        stored = self._stored() if trust else {}
         known = {digest: stored[digest, inode] for digest, inode in found.items() if (digest, inode) in stored}
         new = {digest: read(digest) for digest in found.keys() - known.keys()}
-        if new:
-            self._store([(digest, found[digest], facts.to_json()) for digest, facts in new.items()])
+        sound = [(d, found[d], facts.to_json()) for d, facts in new.items() if facts.state != DAMAGED]
+        if sound:  # a damaged folder may be replaced by a sound one of the same number
+            self._store(sound)
         return known | new
 
     def _stored(self) -> dict[tuple[str, int], Facts]:

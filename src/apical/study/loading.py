@@ -11,7 +11,7 @@ from apical.study.faults import checked
 from apical.study.file import Group, PaperNumber, Part, Row, Study
 from apical.study.quick import reduced
 from apical.study.source import Document
-from apical.study.written import GROUPS, GroupTable, PartTable, Printed, QuickTable, RowTable, StudyTable, Tune
+from apical.study.written import GROUPS, GroupTable, PartTable, Printed, RowTable, StudyTable, Tune
 
 LABELS = {
     "relu": "ReLU",
@@ -43,9 +43,7 @@ def load(name: str | Path, *, quick: bool = False, sets: Sequence[str] = (), tun
     study = _study(table, document, sets)
     if tune_c:
         study = with_c_tuned(study)
-    if quick and table.quick is not True:
-        return reduced(study, table.quick or QuickTable())
-    return study
+    return reduced(study, table.quick) if quick and not table.quick.always else study
 
 
 def with_c_tuned(study: Study) -> Study:
@@ -67,8 +65,10 @@ def _study(table: StudyTable, document: Document, sets: Sequence[str]) -> Study:
     written = [row for row in table.rows if _kept(row.called, table.only_rows)]
     groups = {group.name: group for group in (GROUPS if table.groups is None else table.groups)}
     rows = tuple(_row(row, part, table, groups) for part in parts for row in written if row.stands_in(part.name))
-    if not parts or not rows:
-        raise StudyError(f"{document.origin}: nothing is left of the study: see only_parts and only_rows")
+    if all(row.quoted for row in rows):
+        raise StudyError(f"{document.origin}: no row is left to train: see only_parts, only_rows and quoted")
+    if table.form == "curve" and any(row.x is None and part.x is None for part in parts for row in written):
+        raise StudyError(f"{document.origin}: a curve needs the place of each part or row on its axis: give them x")
     changes = [f"changed on the command line: {text}" for text in sets]
     extended = [f"a variant of {table.extends}"] if table.extends else []
     name = table.name or source.slug(document.name)
@@ -78,7 +78,7 @@ def _study(table: StudyTable, document: Document, sets: Sequence[str]) -> Study:
         source=table.source,
         notes=(*table.notes, *extended, *changes),
         base=document.shipped,
-        quick=table.quick is True,
+        quick=table.quick.always,
         form=table.form,
         axis=table.axis,
         trials=table.trials,

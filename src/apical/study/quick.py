@@ -19,7 +19,8 @@ def reduced(study: Study, quick: QuickTable) -> Study:
     rows = tuple(_row(row, quick.tune.grids()) for row in study.rows)
     pairs = zip(study.parts, parts, strict=True)
     epochs = ", ".join(dict.fromkeys(f"{spec_of(new).epochs} of {spec_of(old).epochs}" for old, new in pairs))
-    note = f"quick: {trials} of {study.trials} trials, {epochs} epochs, a smaller grid; no replication of the paper"
+    grid = ", a smaller grid" if rows != study.rows else ""
+    note = f"quick: {trials} of {study.trials} trials, {epochs} epochs{grid}: no replication"
     changes = {"name": f"{study.name}-quick", "title": f"{study.title} (quick)", "notes": (note, *study.notes)}
     return study.model_copy(update={**changes, "quick": True, "trials": trials, "parts": parts, "rows": rows})
 

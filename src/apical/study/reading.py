@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from apical.nn import Unit
 from apical.study import files
 from apical.study.agenda import Standing, count_states, look, state_of
 from apical.study.file import Row, Study
-from apical.study.index import Index
 from apical.study.plan import Plan, Planned, plan
 from apical.study.progress import Progress, measure, seconds_left
 from apical.study.results import RowResults, SettingResults, StudyResults, TrialRecord
@@ -33,7 +33,7 @@ def frozen(directory: str | Path) -> Study:
 def status(directory: str | Path) -> Progress:
     """Counts, what runs now and where, and the time left at the present number of workers."""
     store, planned = opened(directory)
-    standing = look(planned, store, Index(store.directory))
+    standing = look(planned, store)
     running = store.leases.running(standing.keys_left)
     return measure(standing, store, running, max(1, len(running)))
 
@@ -49,7 +49,7 @@ class _Reader:
 
     def __init__(self, store: Store, planned: Plan) -> None:
         self.store, self.plan, self.study = store, planned, planned.study
-        self.standing = look(planned, store, Index(store.directory))
+        self.standing = look(planned, store, trust=False)
         self.running = store.leases.running(self.standing.keys_left)
         self._records: dict[str, TrialRecord] = {}
 
@@ -131,11 +131,11 @@ def filled(bare: TrialRecord, result: TrialResult, test: Mapping[str, float] | N
 
 
 def scores(folder: Path) -> dict[str, float] | None:
-    """The test scores of a trial, None where it was not tested."""
+    """The test scores of a trial, NaN where one is not finite; None where it was not tested."""
     values = files.read(folder / SCORES)
-    if values is None or not all(isinstance(v, int | float) for v in values.values()):
+    if not values or not all(v is None or isinstance(v, int | float) for v in values.values()):
         return None
-    return {name: float(value) for name, value in values.items()}
+    return {name: nan if value is None else float(value) for name, value in values.items()}
 
 
 def missing(standing: Standing) -> list[str]:

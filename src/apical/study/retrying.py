@@ -6,14 +6,13 @@ from pathlib import Path
 from apical.errors import InvalidArgumentError
 from apical.study import files
 from apical.study.agenda import look
-from apical.study.index import Index
 from apical.study.reading import opened
 
 
 def retry(directory: str | Path, trials: Iterable[str] | None = None) -> tuple[str, ...]:
     """Forget the failures of all trials, or of those whose digests begin so; the next `run` does them again."""
     store, planned = opened(directory)
-    standing = look(planned, store, Index(store.directory))
+    standing = look(planned, store, trust=False)
     failed = sorted(standing.failed)
     asked = tuple(trials) if trials is not None else None
     for start in asked or ():

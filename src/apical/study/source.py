@@ -39,7 +39,8 @@ def refuse(faults: Sequence[Fault]) -> StudyError:
     """All that is wrong, as one error."""
     if len(faults) == 1:
         return StudyError(str(faults[0]))
-    return StudyError("\n".join([f"{len(faults)} faults in the study:", *(f"  {fault}" for fault in faults)]))
+    ordered = sorted(faults, key=lambda fault: [int(t) if t.isdigit() else 0 for t in fault.where.split(":")[1:2]])
+    return StudyError("\n".join([f"{len(faults)} faults in the study:", *(f"  {fault}" for fault in ordered)]))
 
 
 @dataclass
@@ -126,7 +127,8 @@ def parse(text: str, *, origin: str) -> Document:
         places = {path: f"{origin}:{line}" for path, line in lines.of(text).items()}
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
-        raise StudyError(f"{origin}:{line[1] if line else 'end'}: this is no TOML: {error}") from error
+        last = text.rstrip("\n").count("\n") + 1
+        raise StudyError(f"{origin}:{line[1] if line else last}: this is no TOML: {error}") from error
     except (RecursionError, ValueError) as error:  # brackets within brackets, numbers of thousands of digits
         raise StudyError(f"{origin}: this is no TOML that can be read: {error}") from error
     return Document(values, places, origin)
@@ -245,6 +247,8 @@ def _set(document: Document, key: str, value: Any, text: str) -> None:
             break
         if isinstance(target, dict) and not isinstance(target.get(step), dict | list):
             target[step] = {}
+            _forget(document, path)
+            document.places[path] = f"--set {text}"
         target = target[step]
     if isinstance(target, list) and not isinstance(value, dict):
         raise StudyError(f"--set {text}: {dotted(path)} is a table: name one of its fields")

@@ -130,10 +130,10 @@ class Store:
         return digest + TEST if test else digest
 
     def settled(self, key: str) -> bool:
-        """True where the holder of a claim has nothing to do.
+        """True where nothing is to be done.
 
-        Asked after claiming. A network file system may remember that a name is not there: a change of our own in the
-        folder makes it look again.
+        Asked again after claiming. A network file system may remember that a name is not there: a change of our own in
+        the folder makes it look again.
         """
         digest = key.removesuffix(TEST)
         if (self.failures / f"{digest}.json").exists():

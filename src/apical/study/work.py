@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 
 from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError
@@ -42,7 +43,8 @@ def _claim_and(do: Do, trials: tuple[Planned, ...], store: Store, context: Conte
     """Claim the trials together, so that nobody else begins one of a stack, and do what is to be done with each."""
     keys = {trial.digest: store.key(trial.digest, test=do is _test) for trial in trials}
     try:
-        with _claimed(store, keys.values()) as heart:
+        free = [key for key in keys.values() if not store.settled(key)]
+        with _claimed(store, free) as heart:
             mine = {t.digest for t in trials if keys[t.digest] in heart.leases and not store.settled(keys[t.digest])}
             return [
                 _outcome(do, trial, heart.leases[keys[trial.digest]], heart, store, context)
@@ -57,7 +59,7 @@ def _claim_and(do: Do, trials: tuple[Planned, ...], store: Store, context: Conte
 
 @contextmanager
 def _claimed(store: Store, keys: Iterable[str]) -> Iterator[Heart]:
-    """Claims on those keys that are free, with a heart that beats; given back at the end."""
+    """Claims on those keys that are free, with a heart that beats; what is not finished at the end is given back."""
     leases: list[Lease] = []
     try:
         for key in keys:
@@ -68,7 +70,8 @@ def _claimed(store: Store, keys: Iterable[str]) -> Iterator[Heart]:
     finally:
         for lease in leases:
             with suppress(OSError):
-                lease.release()
+                if not store.settled(lease.key):
+                    lease.release()
 
 
 def _outcome(do: Do, trial: Planned, lease: Lease, heart: Heart, store: Store, context: Context) -> Outcome:
@@ -145,5 +148,5 @@ def _test(trial: Planned, lease: Lease, heart: Heart, store: Store, context: Con
             if not (folder / OUTPUTS).exists():
                 raise
             found = TestResult.load(folder)
-    files.replace(folder / SCORES, dict(found.scores))
+    files.replace(folder / SCORES, {name: value if isfinite(value) else None for name, value in found.scores.items()})
     return "done"

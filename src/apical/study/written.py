@@ -6,7 +6,7 @@ Every check that needs one field alone stands here; those between fields are in 
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from apical.study import checks
 from apical.study.file import Form, Mark, Value
@@ -15,8 +15,13 @@ from apical.study.source import slug
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
 Text = Annotated[str, Field(min_length=1)]
 Unit = Annotated[str, AfterValidator(checks.unit)]
-Grid = Annotated[list[Value], Field(min_length=1), AfterValidator(checks.distinct)]
+Learnable = Annotated[
+    Any, AfterValidator(checks.value), WithJsonSchema({"anyOf": [{"type": "number"}, {"const": "learn"}]})
+]
+Grid = Annotated[list[Learnable], Field(min_length=1), AfterValidator(checks.distinct)]
+Numbers = Annotated[list[float], Field(min_length=1), AfterValidator(checks.distinct)]
 Training = dict[str, Any]
+MOST_TRIALS = 10_000
 
 
 class _Table(BaseModel):
@@ -27,8 +32,8 @@ class Tune(_Table):
     """Values to try of each parameter of a unit; "learn" lets training find alpha."""
 
     alpha: Grid | None = None
-    c: Annotated[list[float], Field(min_length=1), AfterValidator(checks.distinct)] | None = None
-    leak: Annotated[list[float], Field(min_length=1), AfterValidator(checks.distinct)] | None = None
+    c: Numbers | None = None
+    leak: Numbers | None = None
 
     def grids(self) -> dict[str, tuple[Value, ...]]:
         """The parameters that are given, in the order in which they vary, the slowest first."""
@@ -47,7 +52,7 @@ class Printed(_Table):
     mse: float | None = None
     seconds: float | None = None
     mark: Annotated[Mark, Field(description="significance: dagger 0.05, ddagger 0.01")] = ""
-    alpha: Value | None = None
+    alpha: Learnable | None = None
     c: float | None = None
 
 
@@ -56,7 +61,7 @@ class PartTable(_Table):
 
     name: Slug
     title: str = ""
-    data: Annotated[Text, Field(description="a name from `apical data list`, or the path of your own data")]
+    data: Annotated[Text, AfterValidator(checks.data), Field(description="a name from `apical data list`, or a path")]
     model: Annotated[Text, AfterValidator(checks.model), Field(description="a network, or package.module:factory")]
     dims: Annotated[dict[str, Any], Field(description="further arguments of the network")] = {}
     corruptions: list[Annotated[str, AfterValidator(checks.corruption)]] = []
@@ -108,7 +113,8 @@ GROUPS = (
 class QuickTable(_Table):
     """What `--quick` changes; left out: 2 trials, a tenth of the epochs, two values of each tuned parameter."""
 
-    trials: Annotated[int | None, Field(ge=1)] = None
+    always: Annotated[bool, Field(description="true: this study is itself a reduced one")] = False
+    trials: Annotated[int | None, Field(ge=1, le=MOST_TRIALS)] = None
     training: Training = {}
     tune: Tune = Tune()
 
@@ -126,7 +132,7 @@ class StudyTable(_Table):
     notes: list[Text] = []
     form: Form = "table"
     axis: str = ""
-    trials: Annotated[int, Field(ge=1, le=10_000)] = 5
+    trials: Annotated[int, Field(ge=1, le=MOST_TRIALS)] = 5
     stack: Annotated[int, Field(ge=1, le=1024, description="how many trials may share one program; 1: none")] = 8
     imports: Annotated[list[Text], Field(description="modules that register your units and networks")] = []
     training: Annotated[Training, Field(description="training settings of all parts")] = {}
@@ -136,7 +142,24 @@ class StudyTable(_Table):
     parts: Annotated[list[PartTable], Field(min_length=1)]
     rows: Annotated[list[RowTable], Field(min_length=1)]
     groups: list[GroupTable] | None = None
-    quick: Annotated[bool | QuickTable, Field(description="true: this study is itself a reduced one")] = QuickTable()
+    quick: QuickTable = QuickTable()
+
+
+def fields_at(path: tuple[str | int, ...]) -> list[str]:
+    """The names of the fields that the table at a path may have."""
+    names = [step for step in path if isinstance(step, str)]
+    inner: dict[str, type[BaseModel]] = {
+        "parts": PartTable,
+        "rows": RowTable,
+        "groups": GroupTable,
+        "quick": QuickTable,
+    }
+    table = inner.get(names[0], StudyTable) if names else StudyTable
+    if "tune" in names:
+        table = Tune
+    elif names[1:2] == ["paper"]:
+        table = Printed
+    return [field.alias or name for name, field in table.model_fields.items()]
 
 
 def schema() -> dict[str, Any]:

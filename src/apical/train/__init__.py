@@ -2,10 +2,12 @@
 
 from apical.train.checkpoint import Checkpoint
 from apical.train.evaluation import TestResult, evaluate
+from apical.train.many import run_many
 from apical.train.prediction import Prediction, predict
 from apical.train.reporting import Event
 from apical.train.result import TrialResult
 from apical.train.spec import RESULTS_VERSION, Execution, TrialSpec
+from apical.train.stack import stack_bytes, stack_key, why_alone
 from apical.train.trial import run
 
 __all__ = [
@@ -20,4 +22,8 @@ __all__ = [
     "evaluate",
     "predict",
     "run",
+    "run_many",
+    "stack_bytes",
+    "stack_key",
+    "why_alone",
 ]

@@ -44,6 +44,11 @@ class Feed:
     def __len__(self) -> int:
         return self.passes * len(self.batches)
 
+    @property
+    def whole(self) -> bool:
+        """True where one batch is the whole split: it comes in its own order, for a mean over all knows none."""
+        return self.in_memory and len(self.batches) == self.batches.world == 1
+
     def samples(self, batch: int) -> int:
         """Samples of batch number `batch`, of all ranks together."""
         return min(self.size, self._samples - batch % self._per_pass * self.size)
@@ -71,6 +76,9 @@ class Feed:
 
     def _gathered(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
         inputs, labels = self._whole
+        if self.whole:
+            yield inputs.to(memory_format=self.format), labels
+            return
         for rows in self.rows(epoch)[start:]:
             batch = inputs.index_select(0, rows)
             if self.format is not torch.preserve_format:

@@ -1,13 +1,16 @@
 """Files that appear whole or not at all."""
 
 import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from apical.errors import CheckpointError
 
 CHUNK: Final = 1 << 20
+THREADS: Final = 16
 
 
 def write_whole(path: Path, data: bytes | memoryview, *, exclusive: bool = False) -> None:
@@ -51,6 +54,13 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def at_once(work: Callable[..., None], *arguments: Iterable[Any]) -> None:
+    """Call `work` for every set of arguments, several at a time: what waits for the disk can wait together."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        for _ in pool.map(work, *arguments):
+            pass
 
 
 def sweep(folder: Path) -> None:

@@ -12,7 +12,7 @@ from apical.train import metrics
 from apical.train.devices import Plain
 from apical.train.dynamics import watched_if
 from apical.train.feed import Feed
-from apical.train.losses import CLASSIFICATION, answers
+from apical.train.losses import BY_NAME, CLASSIFICATION, answers
 from apical.train.reporting import Reporter
 from apical.train.result import State
 from apical.train.session import Session
@@ -45,10 +45,10 @@ def fit(s: Session, *, stop: Stop, report: Reporter) -> State:
         s.seconds = perf_counter() - start
         if not s.finite():
             return "diverged"
-        scores = validate(s, stop)
-        if scores is None:
+        found = validate(s, stop)
+        if found is None:
             return s.leave(s.seconds)
-        record = s.end_epoch(scores, perf_counter() - start - s.seconds)
+        record = s.end_epoch(found, perf_counter() - start - s.seconds)
         if s.due():
             s.save()
         report.epoch(s.epoch, record)
@@ -61,10 +61,13 @@ def validate(s: Session, stop: Stop | None = None) -> dict[str, float] | None:
     found = collect(s.forward, s.validation, s.engine, stop)
     if found is None:
         return None
-    outputs, labels = found
-    classification = s.spec.loss in CLASSIFICATION
-    scores = metrics.scores(answers(s.spec.loss, outputs), labels, classification=classification)
-    return scores | {"loss": float(s.criterion(outputs, labels))}
+    return scores(s.spec.loss, *found)
+
+
+def scores(loss: str, outputs: Tensor, labels: Tensor) -> dict[str, float]:
+    """Every metric of the task, and the loss, of a network's outputs (n, ...)."""
+    found = metrics.scores(answers(loss, outputs), labels, classification=loss in CLASSIFICATION)
+    return found | {"loss": float(BY_NAME[loss](outputs, labels))}
 
 
 @torch.no_grad()

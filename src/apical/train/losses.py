@@ -50,6 +50,28 @@ def squared(outputs: Tensor, labels: Tensor) -> Tensor:
 BY_NAME: dict[str, Loss] = {"cross-entropy": cross_entropy, "binary": binary, "l1": l1, "mse": mse, "squared": squared}
 
 
+def of_each(name: str, outputs: Tensor, labels: Tensor) -> Tensor:
+    """The loss of each of k trials, (k,), from their outputs (k, values, n) for the same n samples."""
+    k, values, n = outputs.shape
+    if name == "cross-entropy" or (name == "binary" and values == 2):
+        return functional.cross_entropy(outputs, labels.expand(k, n), reduction="none").mean(1)
+    targets = labels.float().reshape(n, values).t().expand(k, values, n)
+    return _OF_EACH[name](outputs, targets, reduction="none").mean((1, 2))
+
+
+def answers_of_each(name: str, outputs: Tensor) -> Tensor:
+    """`answers` of k trials: (k, n, values) outputs."""
+    return answers(name, outputs.flatten(0, 1)).unflatten(0, outputs.shape[:2])  # type: ignore[no-untyped-call, no-any-return]
+
+
+_OF_EACH: dict[str, Callable[..., Tensor]] = {
+    "binary": functional.binary_cross_entropy_with_logits,
+    "l1": functional.l1_loss,
+    "mse": functional.mse_loss,
+    "squared": functional.mse_loss,
+}
+
+
 def log_probabilities(outputs: Tensor) -> Tensor:
     """(n, classes) log-probabilities in float32 from outputs, or from one logit the two of a binary task."""
     outputs = outputs.float()

@@ -60,6 +60,28 @@ def scores(outputs: Tensor, labels: Tensor, *, classification: bool) -> dict[str
     return {name: metric(outputs, labels) for name, metric in table.items()}
 
 
+def scores_of_each(outputs: Tensor, labels: Tensor, *, classification: bool) -> list[dict[str, float]]:
+    """Every metric of each of k trials from their outputs (k, n, values) for the same samples, in one go."""
+    if not classification:
+        error = outputs.double().reshape(len(outputs), *labels.shape) - labels
+        error = error.flatten(1)
+        found = {"mae": error.abs().mean(1), "mse": error.square().mean(1)}
+    else:
+        right = (outputs.argmax(2) == labels).double()
+        own = outputs.gather(2, labels.expand(len(outputs), -1)[:, :, None])
+        classes = torch.nn.functional.one_hot(labels).double()
+        count = classes.sum(0)
+        recalls = (right @ classes)[:, count > 0] / count[count > 0]
+        found = {
+            "accuracy": right.mean(1),
+            "weighted-accuracy": recalls.mean(1),
+            "top-5": ((outputs > own).sum(2) < 5).double().mean(1),
+            "cross-entropy": -own[:, :, 0].double().mean(1),
+        }
+    columns = {name: values.tolist() for name, values in found.items()}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
 def better(metric: str, new: float, old: float | None) -> bool:
     """True where `new` beats `old`; equal values do not, so that the earliest of equals stays the best."""
     if old is None:

@@ -11,7 +11,10 @@ INTERVAL = 0.1
 
 @dataclass(frozen=True)
 class Event:
-    """Where a run stands. `epoch` counts from 1; `record` is the finished epoch's entry of the history."""
+    """Where a run stands. `epoch` counts from 1; `record` is the finished epoch's entry of the history.
+
+    `trial` is the place in the list that `run_many` got; None where an event is about a whole stack.
+    """
 
     kind: Literal["batch", "epoch"]
     epoch: int
@@ -22,6 +25,7 @@ class Event:
     samples_per_second: float
     seconds_left: float
     record: dict[str, Any] | None = None
+    trial: int | None = 0
 
 
 Callback = Callable[[Event], None]
@@ -30,8 +34,10 @@ Callback = Callable[[Event], None]
 class Reporter:
     """Calls the callbacks, batches at most every INTERVAL seconds; measures what was done since it was made."""
 
-    def __init__(self, callbacks: Iterable[Callback], *, epochs: int, batches: int, samples: int) -> None:
-        self.callbacks = tuple(callbacks)
+    def __init__(
+        self, callbacks: Iterable[Callback], *, epochs: int, batches: int, samples: int, trial: int | None = 0
+    ) -> None:
+        self.callbacks, self.trial = tuple(callbacks), trial
         self.epochs, self.batches, self.samples = epochs, batches, samples
         self._start = self._last = perf_counter()
         self._done = 0
@@ -41,18 +47,20 @@ class Reporter:
         self._done += 1
         if self.callbacks and (now := perf_counter()) - self._last >= INTERVAL:
             self._last = now
-            self._tell("batch", epoch, batch, loss, None)
+            self._tell("batch", epoch, batch, loss, None, self.trial)
 
-    def epoch(self, epoch: int, record: dict[str, Any]) -> None:
+    def epoch(self, epoch: int, record: dict[str, Any], trial: int = 0) -> None:
         """An epoch was trained and validated."""
-        self._tell("epoch", epoch, self.batches, record["loss"], record)
+        self._tell("epoch", epoch, self.batches, record["loss"], record, trial)
 
-    def _tell(self, kind: Any, epoch: int, batch: int, loss: float, record: dict[str, Any] | None) -> None:
+    def _tell(
+        self, kind: Any, epoch: int, batch: int, loss: float, record: dict[str, Any] | None, trial: int | None
+    ) -> None:
         rate = self._done / max(perf_counter() - self._start, 1e-9)
         left = (self.epochs - epoch) * self.batches + self.batches - batch
         event = Event(
             kind, epoch, self.epochs, batch, self.batches, loss,
-            rate * self.samples / self.batches, left / rate if rate else 0.0, record,
+            rate * self.samples / self.batches, left / rate if rate else 0.0, record, trial,
         )  # fmt: skip
         for callback in self.callbacks:
             callback(event)

@@ -64,7 +64,7 @@ class TrialResult:
         """Write result.json, which marks the trial as finished."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "directory"}
         values |= {"spec": self.spec.as_dict(), "execution": self.execution.as_dict()}
-        write_whole(self.directory / RESULT, (json.dumps(values, indent=1, allow_nan=False) + "\n").encode())
+        write_whole(self.directory / RESULT, (json.dumps(values, allow_nan=False) + "\n").encode())
 
     @classmethod
     def load(cls, directory: str | Path) -> Self:

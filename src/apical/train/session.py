@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from apical.data import DataSet
 from apical.errors import CheckpointError
@@ -84,14 +84,7 @@ class Session:
 
     def end_epoch(self, scores: Mapping[str, float], validate_seconds: float) -> dict[str, Any]:
         """Record the epoch, remember its model if it is the best so far, and go on to the next."""
-        record: dict[str, Any] = {
-            "epoch": self.epoch + 1,
-            "learning_rate": self.spec.rate(self.epoch),
-            "loss": self.loss,
-            "validation": {name: number(value) for name, value in scores.items()},
-            "learned": learned_values(self.network),
-            "dynamics": self.dynamics,
-        }
+        record = epoch_record(self.spec, self.epoch, self.loss, scores, self.network, self.dynamics)
         self.history.append(record)
         self.timings.append({"train": self.seconds, "validate": validate_seconds})
         value = scores[self.spec.metric]
@@ -174,6 +167,20 @@ class Session:
         if missing:
             raise checkpoint.damaged(path, f"it lacks {', '.join(sorted(missing))}")
         return facts
+
+
+def epoch_record(
+    spec: TrialSpec, epoch: int, loss: float, scores: Mapping[str, float], network: nn.Module, dynamics: dict[str, Any]
+) -> dict[str, Any]:
+    """The entry of an epoch, counted from 0, in the history."""
+    return {
+        "epoch": epoch + 1,
+        "learning_rate": spec.rate(epoch),
+        "loss": loss,
+        "validation": {name: number(value) for name, value in scores.items()},
+        "learned": learned_values(network),
+        "dynamics": dynamics,
+    }
 
 
 def wants_channels_last(spec: TrialSpec, execution: Execution, device: torch.device) -> bool:

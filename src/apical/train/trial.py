@@ -1,12 +1,13 @@
 """`run`: one trial, trained to its end, continued where it was interrupted."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from apical import env, extras
 from apical.data import DataSet, corrupt, load
@@ -49,7 +50,9 @@ def _run(
     engine: devices.Plain, spec: TrialSpec, how: Execution, folder: Path, callbacks: tuple[Callback, ...]
 ) -> TrialResult:
     first = engine.rank == 0
-    with _claimed(folder, spec) if first else nullcontext(), _threads(how.threads), listening() as stop:
+    with locked(folder) if first else nullcontext(), threads(how.threads), listening() as stop:
+        if first:
+            name_folder(folder, spec)
         if (folder / RESULT).exists():
             return TrialResult.load(folder)
         if first:
@@ -89,8 +92,8 @@ def _open_data(spec: TrialSpec, how: Execution) -> DataSet:
 
 
 @contextmanager
-def _claimed(folder: Path, spec: TrialSpec) -> Iterator[None]:
-    """The folder made and locked, with the spec in it; a folder of another trial is refused."""
+def locked(folder: Path) -> Iterator[None]:
+    """The folder made, and locked against other processes."""
     filelock = extras.load("filelock", extra="lab")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,15 +103,19 @@ def _claimed(folder: Path, spec: TrialSpec) -> Iterator[None]:
     except OSError as error:
         raise TrainingError(f"cannot use the folder {folder}: {error.strerror or error}") from error
     with held:
-        if not (folder / SPEC).exists():
-            write_whole(folder / SPEC, spec.to_json().encode())
-        elif stored_spec(folder) != spec:
-            raise TrainingError(f"{folder} holds another trial: choose another folder, or delete it")
         yield
 
 
+def name_folder(folder: Path, spec: TrialSpec) -> None:
+    """Write the spec into a trial's folder, or refuse one that holds another."""
+    if not (folder / SPEC).exists():
+        write_whole(folder / SPEC, spec.to_json().encode())
+    elif stored_spec(folder) != spec:
+        raise TrainingError(f"{folder} holds another trial: choose another folder, or delete it")
+
+
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def threads(count: int | None) -> Iterator[None]:
     """torch's thread count for a block; None leaves it alone."""
     before = torch.get_num_threads()
     try:
@@ -144,14 +151,18 @@ def _finish(s: Session, state: State, data: DataSet, stop: Stop) -> TrialResult:
         directory=s.folder, spec=s.spec, execution=s.execution, state=state, reason=reason, best_epoch=best,
         validation=validation, history=s.history, timings=s.timings,
         parameters=sum(p.numel() for p in s.network.parameters()),
-        environment=env.facts(), data=s.identity, input=_input_facts(s, data),
+        environment=env.facts(), data=s.identity, input=input_facts(s.dims, data),
     )  # fmt: skip
     if state != "stopped" and s.engine.rank == 0:
-        weights = s.state() if state == "diverged" else s.best_weights
-        facts = {"spec": s.spec.digest, "epoch": best, "state": state}
-        checkpoint.save(result.weights, {f"model:{name}": t for name, t in weights.items()}, facts)
-        result.save()
+        finish(result, s.state() if state == "diverged" else s.best_weights)
     return result
+
+
+def finish(result: TrialResult, weights: Mapping[str, Tensor]) -> None:
+    """Write the weights that are kept, then the result, which marks the trial as finished."""
+    facts = {"spec": result.spec.digest, "epoch": result.best_epoch, "state": result.state}
+    checkpoint.save(result.weights, {f"model:{name}": t for name, t in weights.items()}, facts)
+    result.save()
 
 
 def _last_finite(s: Session) -> tuple[int, dict[str, float | None]]:
@@ -169,7 +180,7 @@ def _last_finite(s: Session) -> tuple[int, dict[str, float | None]]:
     return epoch, {name: number(value) for name, value in (validate(s) or {}).items()}
 
 
-def _input_facts(s: Session, data: DataSet) -> dict[str, Any]:
+def input_facts(dims: Mapping[str, Any], data: DataSet) -> dict[str, Any]:
     """What `predict` must know to treat a new sample as the trial's own."""
     how = data.train.input
     return {
@@ -177,5 +188,5 @@ def _input_facts(s: Session, data: DataSet) -> dict[str, Any]:
         "settings": asdict(how),  # type: ignore[call-overload]
         "shape": list(data.train.source.shape),
         "classes": None if data.class_names is None else list(data.class_names),
-        "dims": {name: list(v) if isinstance(v, tuple) else v for name, v in s.dims.items()},
+        "dims": {name: list(v) if isinstance(v, tuple) else v for name, v in dims.items()},
     }

@@ -76,9 +76,13 @@ def start(name: str, context: Context, options: Options) -> Engine:
     """The engine of that name, with its workers."""
     if name not in ENGINES:
         raise InvalidArgumentError(f"engine is {name!r}, but must be one of {', '.join(ENGINES)}")
+    if name == "local" and (options.address or options.gpus):
+        raise InvalidArgumentError("an address and GPUs per trial are for a cluster, but engine is 'local': use ray")
     try:
         module = import_module(ENGINES[name])
     except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
         raise MissingExtraError(f"the engine {name!r} is not installed: pip install 'apical[{name}]'") from error
     engine: Engine = module.start(context, options)
     return engine

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections import deque
@@ -19,6 +20,8 @@ AHEAD: Final = 2
 """Jobs that a worker has: the one it does, and the next, so that it never waits for the driver."""
 PATIENCE: Final = 60.0
 """Seconds that a worker gets to write its checkpoint when it is told to stop."""
+STILLBORN: Final = 3
+"""Workers that may die before they can work, one after the other."""
 THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -33,6 +36,7 @@ class LocalEngine:
 
     def __init__(self, context: Context, workers: int, threads: int) -> None:
         self.context, self.threads = context, threads
+        self._stillborn = 0
         self._crew = [self._hire() for _ in range(workers)]
 
     @property
@@ -65,10 +69,11 @@ class LocalEngine:
         return _Worker(self.context, self.threads)
 
     def _replace(self, worker: "_Worker") -> "_Worker":
-        if not worker.ready:
+        self._stillborn = 0 if worker.ready else self._stillborn + 1
+        if self._stillborn >= STILLBORN:
             raise StudyError(
-                f"a worker process died at its start (exit code {worker.process.exitcode}): a script that runs a study "
-                "must do so under `if __name__ == '__main__':`; where memory is short, use fewer --workers"
+                f"workers die at their start (exit code {worker.process.exitcode}): a script that runs a study must do "
+                "so under `if __name__ == '__main__':`; where memory is short, use fewer --workers"
             )
         worker.process.join()
         worker.connection.close()
@@ -81,7 +86,8 @@ class _Worker:
     def __init__(self, context: Context, threads: int) -> None:
         spawn = multiprocessing.get_context("spawn")
         self.connection, theirs = spawn.Pipe()
-        self.process = spawn.Process(target=serve, args=(theirs, context, threads), name="apical-worker", daemon=True)
+        said = pickle.dumps(context)  # opened there only when signals and threads are settled: it needs torch
+        self.process = spawn.Process(target=serve, args=(theirs, said, threads), name="apical-worker")
         self.process.start()
         theirs.close()
         self.jobs: deque[Job] = deque()
@@ -126,15 +132,19 @@ def _given_back(job: Job) -> Done:
 # --- in the worker's process -------------------------------------------------------------------------------------
 
 
-def serve(connection: Connection, context: Context, threads: int) -> None:
+def serve(connection: Connection, said: bytes, threads: int) -> None:
     """Do jobs until there are no more, or until the driver is gone."""
     os.environ.update(dict.fromkeys(THREADS, str(threads)))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which says what is to be done
     signal.signal(signal.SIGTERM, _leave)
     threading.Thread(target=_end_with_driver, daemon=True).start()
-    from apical.study.work import work  # noqa: PLC0415  it imports torch, which must see the threads above
+    import torch  # noqa: PLC0415  it must see the threads above
+
+    from apical.study.work import work  # noqa: PLC0415
     from apical.train.keeping import data_kept  # noqa: PLC0415
 
+    torch.set_num_threads(threads)
+    context: Context = pickle.loads(said)
     with suppress(EOFError, OSError), data_kept():
         connection.send(None)
         for job in _jobs(connection):

@@ -1,0 +1,198 @@
+"""Charts drawn with matplotlib: one SVG for the page and the folder, one PDF for the folder."""
+
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from apical import extras
+from apical.report import palette
+from apical.report.charts import Bars, Chart, Fit, Lines, Pictures, Surface
+
+WIDTH = 3.6
+"""Inches: a phone shows a figure of this width at its natural size."""
+
+TITLE_WIDTH = 52
+"""Letters."""
+LEGEND, LEGEND_ROW = "legend", 0.17
+"""Files bear their own legends; on the page, where one legend serves a gallery, they are cut off by this name."""
+
+STYLE: dict[str, Any] = {
+    "font.size": 8.5,
+    "font.family": "sans-serif",
+    "text.color": palette.INK,
+    "axes.labelcolor": palette.FAINT,
+    "axes.edgecolor": palette.GRID,
+    "axes.linewidth": 0.8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": palette.GRID,
+    "grid.linewidth": 0.5,
+    "xtick.color": palette.FAINT,
+    "ytick.color": palette.FAINT,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "axes.titlesize": 9,
+    "axes.titleweight": "medium",
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "legend.fontsize": 7.5,
+    "svg.fonttype": "none",
+    "pdf.fonttype": 3,  # as text too, and four times faster than 42
+    "savefig.transparent": True,
+    "text.parse_math": False,
+    "axes.unicode_minus": True,
+}
+
+
+def draw(chart: Chart, folder: Path) -> str:
+    """Write `<name>.svg` and `<name>.pdf` into the folder; returns the text of the SVG."""
+    with _figure(chart) as figure:
+        text = svg_text(figure, chart.name)
+        (folder / f"{chart.name}.svg").write_text(text, encoding="utf-8")
+        figure.set_layout_engine("none")  # the places are found: once is enough
+        figure.savefig(folder / f"{chart.name}.pdf", metadata={"CreationDate": None})
+    return text
+
+
+def draw_svg(chart: Chart) -> str:
+    """The text of the SVG alone."""
+    with _figure(chart) as figure:
+        return svg_text(figure, chart.name)
+
+
+def svg_text(figure: Any, name: str) -> str:
+    """A figure as SVG, the same bytes each time."""
+    matplotlib = extras.load("matplotlib", extra="lab")
+    buffer = BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue().decode("utf-8")
+
+
+@contextmanager
+def _figure(chart: Chart) -> Iterator[Any]:
+    matplotlib = extras.load("matplotlib", extra="lab")
+    figure_class = extras.load("matplotlib.figure", extra="lab").Figure
+    with matplotlib.rc_context(STYLE):
+        figure = figure_class(figsize=(WIDTH, 2.5), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.04, h_pad=0.04)
+        DRAWERS[type(chart)](figure, chart)
+        yield figure
+
+
+def _title(figure: Any, text: str) -> None:
+    """At the left, on as many lines as it needs."""
+    figure.suptitle(textwrap.fill(text, TITLE_WIDTH), x=0.02, ha="left", fontsize=9)
+
+
+def _bars(figure: Any, chart: Bars) -> None:
+    figure.set_size_inches(WIDTH, 0.75 + 0.21 * len(chart.bars))
+    axis = figure.subplots()
+    start, end = _ends(chart)
+    for place, bar in enumerate(chart.bars):
+        colour = palette.colour(bar.kind)
+        if bar.value is not None:
+            axis.barh(place, bar.value - start, left=start, height=0.62, color=colour, alpha=0.85, linewidth=0)
+        if bar.low is not None and bar.high is not None:
+            axis.plot([bar.low, bar.high], [place, place], color=palette.INK, linewidth=1, solid_capstyle="butt")
+        if bar.paper is not None:
+            axis.plot(bar.paper, place, "D", markersize=4, markerfacecolor="none", markeredgecolor=palette.INK)
+    axis.set_yticks(range(len(chart.bars)), [bar.label for bar in chart.bars])
+    axis.tick_params(axis="y", colors=palette.INK)
+    axis.invert_yaxis()
+    axis.set(xlim=(start, end), xlabel=chart.axis if start == 0 else f"{chart.axis}, from {start:g}")
+    axis.grid(visible=False, axis="y")
+    _title(figure, chart.title)
+
+
+def _ends(chart: Bars) -> tuple[float, float]:
+    """Where the axis starts and ends: at 0, unless all values lie close together far from it."""
+    values = [v for bar in chart.bars for v in (bar.value, bar.low, bar.high, bar.paper) if v is not None]
+    low, high = min(values), max(values)
+    if low < 0.75 * high or high <= 0:
+        return min(0.0, low), (high * 1.06 or 1.0)
+    margin = max(high - low, 0.004 * high)
+    return _round_down(low - 0.35 * margin, margin), high + 0.12 * margin
+
+
+def _round_down(value: float, margin: float) -> float:
+    step = 10.0 ** len(str(int(margin))) / 10 if margin >= 1 else 0.1 if margin >= 0.1 else 0.01
+    return max(0.0, round((value // step) * step, 6))
+
+
+def _lines(figure: Any, chart: Lines) -> None:
+    axis = figure.subplots()
+    for line in chart.lines:
+        colour, style = palette.colour(line.kind), "--" if line.dashed else "-"
+        marker = "o" if chart.markers or len(line.x) == 1 else None
+        axis.plot(line.x, line.y, style, color=colour, linewidth=1.4, marker=marker, markersize=3.5, label=line.label)
+        if line.low:
+            axis.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+    if chart.logarithmic:
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter("{x:g}")  # the usual one is mathematics, which names must never be
+        axis.yaxis.set_minor_formatter("")
+    elif chart.y_axis.endswith("units (%)"):
+        axis.set_ylim(bottom=0, top=max(1.0, axis.get_ylim()[1]))
+    axis.set(xlabel=chart.x_axis, ylabel=chart.y_axis)
+    if chart.x_axis == "epoch":
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    _title(figure, chart.title)
+    if len(chart.lines) > 1:
+        rows = -(-len(chart.lines) // 3)
+        figure.set_size_inches(WIDTH, 2.5 + LEGEND_ROW * rows)
+        figure.legend(loc="outside lower left", ncols=3, handlelength=1.4, columnspacing=1.0).set_gid(LEGEND)
+
+
+def _fit(figure: Any, chart: Fit) -> None:
+    figure.set_size_inches(WIDTH, 2.2)
+    axis = figure.subplots()
+    axis.plot(chart.x, chart.truth, color=palette.TRUTH, linewidth=1.6)
+    axis.plot(chart.x, chart.fit, color=palette.FIT, linewidth=1.2)
+    axis.set_xlabel(chart.words, color=palette.INK)
+    low, high = min(chart.truth), max(chart.truth)
+    axis.set_ylim(low - 0.35 * (high - low), high + 0.35 * (high - low))
+    _title(figure, chart.title)
+
+
+def _surface(figure: Any, chart: Surface) -> None:
+    figure.set_size_inches(WIDTH, 3.0)
+    axis = figure.subplots()
+    ends = (chart.axis[0], chart.axis[-1]) * 2
+    shades = axis.imshow(chart.values, origin="lower", extent=ends, interpolation="bilinear", cmap="viridis")
+    for a, b, label, value in chart.corners:
+        axis.plot(a, b, "o", markersize=9, color="#2ca02c" if label else "#d62728", markeredgecolor="white")
+        axis.annotate(f"{value:.2f}", (a, b), (0, 9), textcoords="offset points", ha="center", color="#111111",
+                      bbox={"facecolor": "white", "edgecolor": "none", "boxstyle": "round,pad=0.2"})  # fmt: skip
+    axis.grid(visible=False)
+    axis.set(xlabel="first input", ylabel="second input")
+    figure.colorbar(shades, ax=axis, shrink=0.8).outline.set_visible(False)
+    _title(figure, chart.title)
+
+
+def _pictures(figure: Any, chart: Pictures) -> None:
+    columns = max(len(images) for _, images in chart.rows)
+    figure.set_size_inches(2 * WIDTH, 0.3 + 2 * WIDTH / (columns + 1) * len(chart.rows))
+    axes = figure.subplots(len(chart.rows), columns, squeeze=False)
+    for (label, images), row in zip(chart.rows, axes, strict=True):
+        for axis, image in zip(row, images, strict=False):
+            axis.imshow(image, vmin=0, vmax=1, cmap="gray", interpolation="none")
+        for axis in row:
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set_visible(False)
+        row[0].set_ylabel(label, rotation=0, ha="right", va="center", color=palette.INK)
+    _title(figure, chart.title)
+
+
+DRAWERS: dict[type, Callable[[Any, Any], None]] = {
+    Bars: _bars,
+    Lines: _lines,
+    Fit: _fit,
+    Surface: _surface,
+    Pictures: _pictures,
+}

@@ -1,0 +1,258 @@
+"""Figures of a study, gathered from its results: pure functions, nothing is drawn here."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import isfinite, nan
+from typing import Any
+
+import numpy as np
+
+from apical.report.charts import Bar, Bars, Chart, Fit, Gallery, Line, Lines
+from apical.report.numbers import TITLES, scale, show
+from apical.report.tables import kind_of, test_value, tested
+from apical.study.file import Part
+from apical.study.results import RowResults, StudyResults, TrialRecord
+
+OTHERS = "rows outside the groups"
+
+
+def galleries(study: str, results: StudyResults) -> list[Gallery]:
+    """Every gallery that has something to show, in the order of the page."""
+    made = [
+        approximations(study, results),
+        curves(study, results),
+        bars(study, results),
+        learning(study, results),
+        alphas(study, results),
+        dynamics(study, results),
+    ]
+    return [gallery for gallery in made if gallery.charts]
+
+
+def bars(study: str, results: StudyResults) -> Gallery:
+    """Like the paper's bar charts: one for each part, our best trial, the range over trials, the paper's number."""
+    wanted = results.study.form in ("table", "logic")
+    charts = [_bars(study, part, _of_part(results, part)) for part in results.study.parts] if wanted else []
+    caption = (
+        "Bars: the trial that is best by validation. Whiskers: lowest and highest trial. Diamonds: the paper. "
+        "Bars start where the axis says."
+    )
+    return Gallery("Results", caption, tuple(chart for chart in charts if chart is not None))
+
+
+def _bars(study: str, part: Part, rows: Sequence[RowResults]) -> Bars | None:
+    metric = part.metric
+    found = tuple(_bar(row, metric) for row in rows)
+    if not any(bar.value is not None for bar in found):
+        return None
+    axis = TITLES.get(metric, metric)
+    said = ", ".join(f"{bar.label} {bar.value:.4g}" for bar in found if bar.value is not None)
+    return Bars(f"{study}-{part.name}-bars", part.title, f"Bar chart of the {axis}, {part.title}: {said}.", axis, found)
+
+
+def _bar(found: RowResults, metric: str) -> Bar:
+    unit = scale(metric)
+    value, values = test_value(found.best, metric), [v for _, v in tested(found, metric)]
+    printed = found.row.paper.get(metric)
+    several = len(values) > 1
+    return Bar(
+        found.row.label, kind_of(found.row), None if value is None else value * unit,
+        min(values) * unit if several else None, max(values) * unit if several else None,
+        printed.value if printed else None,
+    )  # fmt: skip
+
+
+def curves(study: str, results: StudyResults) -> Gallery:
+    """The metric against what the study varies (noise, alpha): one chart for each network."""
+    if results.study.form != "curve":
+        return Gallery("", "", ())
+    places = {found.row.key: results.study.place(found.row) for found in results.rows}
+    rows = [found for found in results.rows if places[found.row.key] is not None]
+    models = dict.fromkeys(found.part.model for found in rows)
+    charts = [_curve(study, m, [f for f in rows if f.part.model == m], places, results) for m in models]
+    shown = tuple(chart for chart in charts if chart.lines)
+    caption = "Lines: the trial that is best by validation. Bands: lowest to highest trial."
+    return Gallery(f"Against {results.study.axis}", caption, shown, _legend(shown))
+
+
+def _curve(
+    study: str, model: str, rows: Sequence[RowResults], places: dict[str, float | None], results: StudyResults
+) -> Lines:
+    names: dict[str, list[RowResults]] = {}
+    for found in rows:
+        by_unit = found.row.x is not None  # the unit itself is what varies: one line for its kind
+        names.setdefault(kind_of(found.row) if by_unit else found.row.label, []).append(found)
+    lines = tuple(line for label, members in names.items() if (line := _over_places(label, members, places)).x)
+    metric = rows[0].part.metric
+    said = "; ".join(f"{line.label} from {line.y[0]:.4g} to {line.y[-1]:.4g}" for line in lines)
+    axis = TITLES.get(metric, metric)
+    alt = f"{axis} of {model} against {results.study.axis}: {said}."
+    return Lines(f"{study}-{model}-curve", model, alt, results.study.axis, axis, lines, markers=True)
+
+
+def _over_places(label: str, rows: Sequence[RowResults], places: dict[str, float | None]) -> Line:
+    points = []
+    for found in rows:
+        metric, unit = found.part.metric, scale(found.part.metric)
+        value, values = test_value(found.best, metric), [v * unit for _, v in tested(found, metric)]
+        place = places[found.row.key]
+        if value is not None and place is not None:
+            points.append((place, value * unit, min(values), max(values)))
+    x, y, low, high = zip(*sorted(points), strict=True) if points else ((), (), (), ())
+    return Line(label, kind_of(rows[0].row), x, y, low, high)
+
+
+def approximations(study: str, results: StudyResults) -> Gallery:
+    """The approximations of a function: one panel for each unit, the trial with the median error."""
+    if results.study.form != "approximation":
+        return Gallery("", "", ())
+    charts = [_fit(study, found) for found in results.rows]
+    caption = (
+        "Red: the function. Blue: the network, the trial with the median error. The error is the mean over trials."
+    )
+    return Gallery("Approximations", caption, tuple(chart for chart in charts if chart is not None))
+
+
+def _fit(study: str, found: RowResults) -> Fit | None:
+    metric = found.part.metric
+    values = tested(found, metric)
+    if not values:
+        return None
+    drawn = sorted(values, key=lambda pair: pair[1])[(len(values) - 1) // 2][0]
+    record = next(t for t in found.trials if t.digest == drawn)
+    outputs = record.outputs()
+    order = np.argsort(outputs.ids, kind="stable")
+    truth, fit = outputs.labels[order].ravel(), outputs.outputs[order].ravel()
+    x = np.linspace(-2 * np.pi, 2 * np.pi, len(truth))  # the even points of apical.data's curves
+    error = float(np.mean([value for _, value in values]))
+    every = max(1, len(truth) // 250)
+    title = f"{found.part.title}: {found.row.label}"
+    alt = f"{title}: the function and its approximation, mean {metric.upper()} {error:.3g} over {len(values)} trials."
+    return Fit(
+        f"{study}-{found.row.key.replace('/', '-')}-fit", title, alt, kind_of(found.row), _plain(x[::every]),
+        _plain(truth[::every]), _plain(fit[::every]), f"{metric.upper()} {show(metric, error)}",
+    )  # fmt: skip
+
+
+def learning(study: str, results: StudyResults) -> Gallery:
+    """The validation metric over the epochs, one chart for each part and group."""
+    charts = list(_by_group(study, results, "learning", _validation, "validation "))
+    caption = "Mean over the trials of the chosen setting; bands from the lowest to the highest trial."
+    return Gallery("Learning curves", caption, tuple(charts), _legend(charts))
+
+
+def alphas(study: str, results: StudyResults) -> Gallery:
+    """Learned alphas (and betas of Swish) over the epochs."""
+    charts = list(_by_group(study, results, "learned", _learned, "learned value of "))
+    caption = "The learned alpha of ADA, or beta of Swish; the mean where a network has several."
+    return Gallery("Learned parameters", caption, tuple(charts), _legend(charts))
+
+
+def dynamics(study: str, results: StudyResults) -> Gallery:
+    """Shares of inactive and saturated units and the norm of the gradient over the epochs."""
+    kinds: tuple[tuple[str, Callable[[TrialRecord], list[float]], str, bool], ...] = (
+        ("inactive", lambda t: _mean_share(t, "inactive"), "inactive units (%)", False),
+        ("saturated", lambda t: _mean_share(t, "saturated"), "saturated units (%)", False),
+        ("gradient", _gradient_norm, "gradient norm", True),
+    )
+    charts = []
+    for part in results.study.parts:
+        for name, read, axis, log in kinds:
+            chart = _over_epochs(f"{study}-{part.name}-{name}", part.title, axis, _of_part(results, part), read)
+            if chart is not None:
+                charts.append(_with_log(chart) if log else chart)
+    caption = (
+        "On one batch of each epoch: inactive where a unit's input is below 0; saturated where alpha times the input "
+        "exceeds 5, far behind ADA's peak; the Euclidean norm of the gradient of all parameters."
+    )
+    return Gallery("Inside the networks", caption, tuple(charts), _legend(charts))
+
+
+def _with_log(chart: Lines) -> Lines:
+    positive = all(value > 0 for line in chart.lines for value in (*line.y, *line.low) if isfinite(value))
+    return Lines(**{**vars(chart), "logarithmic": positive})
+
+
+def _by_group(
+    study: str, results: StudyResults, what: str, read: Callable[[TrialRecord], list[float]], words: str
+) -> Iterator[Lines]:
+    titles = {group.name: group.title for group in results.study.groups}
+    for part in results.study.parts:
+        groups: dict[str, list[RowResults]] = {}
+        for found in _of_part(results, part):
+            groups.setdefault(titles.get(found.row.group or "", OTHERS), []).append(found)
+        for number, (group, rows) in enumerate(groups.items(), start=1):
+            name = f"{study}-{part.name}-{what}-{number}"
+            title = part.title if len(groups) == 1 else f"{part.title}: {group}"
+            axis = f"{words}{part.metric}" if what == "learning" else "value"
+            axis = f"{axis} (%)" if what == "learning" and scale(part.metric) > 1 else axis
+            chart = _over_epochs(name, title, axis, rows, read)
+            if chart is not None:
+                yield chart
+
+
+def _over_epochs(
+    name: str, title: str, axis: str, rows: Iterable[RowResults], read: Callable[[TrialRecord], list[float]]
+) -> Lines | None:
+    lines = tuple(line for found in rows if (line := _band(found, read)) is not None)
+    if not lines:
+        return None
+    said = "; ".join(f"{line.label} ends at {line.y[-1]:.3g}" for line in lines)
+    return Lines(name, title, f"{axis} over the epochs, {title}: {said}.", "epoch", axis, lines)
+
+
+def _band(found: RowResults, read: Callable[[TrialRecord], list[float]]) -> Line | None:
+    histories = [values for t in found.trials if t.finished and (values := read(t))]
+    if not histories:
+        return None
+    length = max(map(len, histories))
+    table = np.array([[*values, *[nan] * (length - len(values))] for values in histories], dtype=float)
+    known = np.isfinite(table).any(0)
+    if not known.any():
+        return None
+    table, epochs = table[:, known], np.flatnonzero(known) + 1
+    mean, low, high = np.nanmean(table, 0), np.nanmin(table, 0), np.nanmax(table, 0)
+    dashed = kind_of(found.row).startswith("leaky")
+    several = len(histories) > 1
+    return Line(
+        found.row.label, kind_of(found.row), _plain(epochs), _plain(mean), _plain(low) if several else (),
+        _plain(high) if several else (), dashed,
+    )  # fmt: skip
+
+
+def _validation(record: TrialRecord) -> list[float]:
+    unit = scale(record.metric)
+    return [_number((e.get("validation") or {}).get(record.metric)) * unit for e in record.history]
+
+
+def _learned(record: TrialRecord) -> list[float]:
+    values = [[_number(v) for v in (entry.get("learned") or {}).values()] for entry in record.history]
+    return [float(np.mean(v)) for v in values] if values and all(values) else []
+
+
+def _mean_share(record: TrialRecord, what: str) -> list[float]:
+    shares = [list((entry.get("dynamics") or {}).get(what, {}).values()) for entry in record.history]
+    found = [[100 * v for v in epoch if v is not None] for epoch in shares]
+    return [float(np.mean(v)) if v else nan for v in found] if any(found) else []
+
+
+def _gradient_norm(record: TrialRecord) -> list[float]:
+    norms = [list((entry.get("dynamics") or {}).get("gradient", {}).values()) for entry in record.history]
+    found = [[v for v in epoch if v is not None] for epoch in norms]
+    return [float(np.linalg.norm(v)) if v else nan for v in found] if any(found) else []
+
+
+def _number(value: float | None) -> float:
+    return nan if value is None else float(value)
+
+
+def _of_part(results: StudyResults, part: Part) -> list[RowResults]:
+    return [found for found in results.rows if found.row.part == part.name]
+
+
+def _legend(charts: Iterable[Chart]) -> tuple[tuple[str, str, bool], ...]:
+    lines = [line for chart in charts if isinstance(chart, Lines) for line in chart.lines]
+    return tuple(dict.fromkeys((line.label, line.kind, line.dashed) for line in lines))
+
+
+def _plain(values: Any) -> tuple[float, ...]:
+    return tuple(float(v) for v in values)

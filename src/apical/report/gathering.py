@@ -1,0 +1,172 @@
+"""A report as plain data: everything that a page says, before anything is drawn or written."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isfinite
+
+import apical
+from apical.report import figures, tables, timing, verdicts
+from apical.report.charts import Gallery
+from apical.report.comparison import Comparison
+from apical.report.evidence import Evidence
+from apical.report.numbers import Number, of_trial
+from apical.report.rules import OUTCOMES, RULES, Verdict
+from apical.report.tables import Table
+from apical.report.timing import Times
+from apical.study.claim import Claim, claims
+from apical.study.file import Study
+from apical.study.results import StudyResults, TrialRecord
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial of the appendix: what every number of the page is traced to."""
+
+    digest: str
+    row: str
+    setting: str
+    seed: int
+    state: str
+    reason: str
+    best_epoch: int
+    validation: Number | None
+    test: Number | None
+    seconds: float
+    stacking: str
+    final: bool
+
+
+@dataclass(frozen=True)
+class Section:
+    """One study of the page."""
+
+    name: str
+    study: Study
+    results: StudyResults
+    tables: tuple[Table, ...]
+    comparisons: tuple[Comparison, ...]
+    labels: Mapping[str, str]
+    galleries: tuple[Gallery, ...]
+    times: tuple[Times, ...]
+    trials: tuple[Trial, ...]
+    seeds: tuple[int, ...]
+    states: Mapping[str, int]
+    command: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that the page says."""
+
+    title: str
+    sections: tuple[Section, ...]
+    verdicts: tuple[Verdict, ...]
+    summary: tuple[str, ...]
+    rules: Mapping[str, str]
+    faults: tuple[str, ...]
+    overview: tuple[Gallery, ...]
+    version: str
+    made: str
+
+
+def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool = True) -> Report:
+    """The report of these studies. `pictures`: sample sheets too, where the data is on this machine."""
+    evidence = Evidence(studies)
+    judged = verdicts.relevant(claims(), evidence)
+    wanted = [pair for name, results in evidence.studies.items() for pair in tables.pairs(name, results)]
+    evidence.make([*wanted, *(pair for claim in judged for pair in verdicts.needed_tests(claim, evidence))])
+    shipped = _shipped(judged)
+    found = tuple(verdicts.judge(claim, evidence, shipped) for claim in judged)
+    sections = tuple(_section(name, evidence, pictures=pictures) for name in evidence.studies)
+    return Report(
+        title or _title(sections), sections, found, _summary(found, sections), RULES,
+        tuple(dict.fromkeys(evidence.book.faults)), _overview(), apical.__version__,
+        datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )  # fmt: skip
+
+
+def _shipped(judged: Sequence[Claim]) -> dict[str, Study]:
+    from apical.study.loading import load, names  # noqa: PLC0415  only a report with claims needs the files
+
+    wanted = {study for claim in judged for study in claim.studies}
+    return {name: load(name) for name in names() if name in wanted}
+
+
+def _section(name: str, evidence: Evidence, *, pictures: bool) -> Section:
+    results = evidence.studies[name]
+    shown = figures.galleries(name, results)
+    if pictures:
+        from apical.report.samples import noisy_samples  # noqa: PLC0415  opens data, and torch with it
+
+        shown += noisy_samples(name, results.study)
+    records = list(_records(results))
+    return Section(
+        name, results.study, results, tuple(tables.tables(name, evidence)), tuple(evidence.of(name)),
+        {found.row.key: f"{found.row.label}, {found.part.title}" for found in results.rows}, tuple(shown),
+        tuple(timing.times(results)), tuple(records), tuple(sorted({t.seed for t in records})),
+        {state: count for state, count in results.states.items() if count}, _command(results),
+    )  # fmt: skip
+
+
+def _records(results: StudyResults) -> list[Trial]:
+    found: dict[str, Trial] = {}
+    for row in results.rows:
+        finals = {t.digest for t in row.trials}
+        for setting in row.settings:
+            for record in setting.trials:
+                found[record.digest] = _trial(record, row.row.key, setting.setting, record.digest in finals)
+        for record in row.trials:
+            found.setdefault(record.digest, _trial(record, row.row.key, row.chosen or "", True))
+    return list(found.values())
+
+
+def _trial(record: TrialRecord, row: str, setting: str, final: bool) -> Trial:
+    validation, test = record.value, (record.test or {}).get(record.metric)
+    return Trial(
+        record.digest, row, setting, record.seed, record.state, record.reason, record.best_epoch,
+        of_trial(record.metric, validation, record.digest, split="validation") if isfinite(validation) else None,
+        of_trial(record.metric, test, record.digest) if test is not None and isfinite(test) else None,
+        sum(record.seconds), record.execution.stacking if record.execution else "", final,
+    )  # fmt: skip
+
+
+def _command(results: StudyResults) -> str:
+    """What would run the rest."""
+    return results.commands[-1] if results.commands else f"apical study run {results.study.name}"
+
+
+def _title(sections: Sequence[Section]) -> str:
+    return sections[0].study.title if len(sections) == 1 else f"{len(sections)} studies"
+
+
+def _summary(found: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str, ...]:
+    counts = Counter(v.outcome for v in found)
+    said = [f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome]]
+    many = f"{len(found)} claims of the paper are" if len(found) > 1 else "One claim of the paper is"
+    lines = [f"{many} about these studies: {', '.join(said)}."] if found else []
+    for section in sections:
+        lines += _state_of(section)
+    return tuple(lines)
+
+
+def _state_of(section: Section) -> list[str]:
+    study, lines = section.study, []
+    if study.quick:
+        lines.append(
+            f"{study.title} is a quick variant: it shows that everything works, not what the paper's trials give."
+        )
+    partial = [part for part in study.parts if part.partial]
+    if partial:
+        lines.append(f"{study.title} was trained on a part of its data ({partial[0].partial}).")
+    if not section.results.finished:
+        done = sum(section.states.get(state, 0) for state in ("done", "diverged"))
+        lines.append(f"{study.title} is unfinished: {done} of {sum(section.states.values())} trials are done.")
+    return lines
+
+
+def _overview() -> tuple[Gallery, ...]:
+    from apical.report.samples import building_block  # noqa: PLC0415  computes ADA, with torch
+
+    return (building_block(),)

@@ -1,0 +1,100 @@
+"""The report as LaTeX with booktabs: a document that compiles, and each table in a file to paste."""
+
+import unicodedata
+from collections.abc import Sequence
+
+from apical.report.charts import slug
+from apical.report.gathering import Report, Section
+from apical.report.html import charts_of, has_paper
+from apical.report.tables import Line, Table
+
+_COMMANDS = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "'": r"\textquotesingle{}",
+    "†": r"$^\dagger$", "‡": r"$^\ddagger$", "−": "$-$", "–": "--", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\le$",
+    "α": r"$\alpha$", "β": r"$\beta$", "σ": r"$\sigma$", "π": r"$\pi$", "\u202f": r"\,",
+}  # fmt: skip
+
+HEAD = r"""\documentclass[10pt]{article}
+\usepackage[T1]{fontenc}
+\usepackage{textcomp}
+\usepackage[a4paper,margin=2cm]{geometry}
+\usepackage{booktabs}
+\usepackage{graphicx}
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{4pt}
+\begin{document}
+"""
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX prints as it is; letters that its basic fonts lack lose their accents, or become their number."""
+    return "".join(_COMMANDS.get(c) or (c if " " <= c <= "~" else _plain(c)) for c in " ".join(text.split()))
+
+
+def latex(report: Report) -> str:
+    """The whole document; it takes `tables/*.tex` and `figures/*.pdf` from beside it."""
+    parts = [HEAD, rf"\section*{{{escape(report.title)}}}", f"Made {escape(report.made)} by apical {report.version}."]
+    parts += [escape(line) + "\n" for line in report.summary]
+    if report.verdicts:
+        parts += [r"\begin{itemize}"]
+        parts += [rf"\item {escape(v.claim.text)} \textbf{{{v.outcome}}}: {escape(v.reason)}." for v in report.verdicts]
+        parts += [r"\end{itemize}"]
+    for section in report.sections:
+        parts += _section(section)
+    parts += [rf"\includegraphics[width=0.49\linewidth]{{figures/{c.name}.pdf}}" for c in charts_of(report)]
+    return "\n".join([*parts, r"\end{document}", ""])
+
+
+def table_file(section: Section, table: Table) -> str:
+    """The name of a table's file, without its ending."""
+    return slug(f"{section.name}-{table.name}")
+
+
+def table_text(section: Section, table: Table) -> str:
+    """One table, in the paper's form with its numbers beside ours."""
+    paper = has_paper(table)
+    heads = ["Unit", "Parameter", *(["Paper"] if paper else []), "Ours", *(["Ours $-$ paper"] if paper else [])]
+    heads += [r"Mean $\pm$ sd", "Trials"]
+    groups = [[_line(line, paper) for line in lines] for _, lines in table.groups]
+    body = "\n\\midrule\n".join("\n".join(rows) for rows in groups)
+    remarks = "".join(f" {escape(r)}" for r in table.remarks)
+    caption = f"{escape(section.study.title)}. {escape(table.title)}: {escape(table.heading)}.{remarks}"
+    columns = "ll" + "r" * (len(heads) - 2)
+    return "\n".join([
+        r"\begin{table}[htbp]", r"\centering", r"\small", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule", " & ".join(heads) + r" \\", r"\midrule", body, r"\bottomrule", r"\end{tabular}", r"\end{table}",
+        "",
+    ])  # fmt: skip
+
+
+def _section(section: Section) -> list[str]:
+    lines = [rf"\section*{{{escape(section.study.title)}}}"]
+    lines += [escape(line) + "\n" for line in (section.study.source, *section.study.notes) if line]
+    if not section.results.finished:
+        lines.append(rf"\textbf{{Unfinished.}} This runs the rest: \texttt{{{escape(section.command)}}}" + "\n")
+    lines += [rf"\input{{tables/{table_file(section, table)}}}" for table in section.tables]
+    facts = [f"{escape(k)}: {escape(v)}" for k, v in section.results.environment.items()]
+    return [*lines, r"{\footnotesize " + "; ".join(facts) + r"\par}", r"\clearpage"]
+
+
+def _line(line: Line, paper: bool) -> str:
+    ours = "--" if line.ours is None else escape(line.ours.text)
+    ours = rf"\textbf{{{ours}}}" if line.best else ours
+    mean = "--" if line.mean is None else escape(line.mean.text)
+    mean += rf" $\pm$ {escape(line.deviation.text)}" if line.deviation else ""
+    cells = [escape(line.label), escape(line.parameter) or "--"]
+    cells += [escape(line.paper + line.paper_mark) or "--"] if paper else []
+    cells += [ours + escape(line.mark)]
+    cells += [escape(line.difference.text) if line.difference else "--"] if paper else []
+    return _row([*cells, mean, escape(line.trials)])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _plain(character: str) -> str:
+    folded = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+    return "".join(_COMMANDS.get(c, c) for c in folded) if folded.strip() else f"[U+{ord(character):04X}]"

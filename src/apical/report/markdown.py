@@ -1,0 +1,98 @@
+"""The report as Markdown: names are escaped, so that they come out as text."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from apical.report.comparison import Comparison
+from apical.report.gathering import Report, Section
+from apical.report.html import charts_of, has_paper, has_tests
+from apical.report.numbers import MISSING, show_p
+from apical.report.tables import Line, Table
+
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$^=&@:-])")
+
+
+Column = tuple[str, Callable[[Line], str], bool]
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is; line ends become spaces."""
+    return SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def markdown(report: Report) -> str:
+    """The whole report."""
+    blocks = [f"# {escape(report.title)}", f"Made {report.made} by apical {report.version}."]
+    blocks += [escape(line) for line in report.summary]
+    if report.verdicts:
+        rows = [(escape(v.claim.text), f"**{v.outcome}**", escape(v.reason)) for v in report.verdicts]
+        blocks += ["## Claims", table(("Claim", "Verdict", "Why"), rows)]
+        blocks += [f"- **{escape(kind)}**: {escape(rule)}" for kind, rule in report.rules.items()]
+    for section in report.sections:
+        blocks += _section(section)
+    blocks += ["## Figures", *(f"![{escape(c.alt)}](figures/{c.name}.svg)" for c in charts_of(report))]
+    return "\n\n".join(blocks) + "\n"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> str:
+    """A table of cells that are escaped already; `right` names the columns that stand to the right."""
+    rule = [" ---: " if k in right else " --- " for k in range(len(heads))]
+    lines = [f"| {' | '.join(heads)} |", f"|{'|'.join(rule)}|", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines)
+
+
+def _section(section: Section) -> list[str]:
+    study = section.study
+    blocks = [f"## {escape(study.title)}"]
+    blocks += [escape(line) for line in (study.source, *study.notes) if line]
+    if not section.results.finished:
+        blocks.append(f"**Unfinished.** This runs the rest: {escape(section.command)}")
+    for found in section.tables:
+        blocks += [f"### {escape(found.title)}: {escape(found.heading)}", _table(found), *map(escape, found.remarks)]
+    if section.results.missing:
+        blocks += ["### Missing", "\n".join(f"- {escape(line)}" for line in section.results.missing)]
+    facts = [f"- {escape(k)}: {escape(v)}" for k, v in section.results.environment.items()]
+    facts += [f"- command: {escape(c)}" for c in section.results.commands]
+    return [*blocks, "### Circumstances", "\n".join(facts) or "No trial has run yet."]
+
+
+def _table(found: Table) -> str:
+    columns = columns_of(found)
+    rows = [[cell(line) for _, cell, _ in columns] for line in found.lines]
+    return table([head for head, _, _ in columns], rows, right=[k for k, c in enumerate(columns) if c[2]])
+
+
+def columns_of(found: Table) -> list[Column]:
+    """Head, cell and whether it is a number, of the columns that this table needs."""
+    paper: list[Column] = [("Paper", lambda x: escape(f"{x.paper}{x.paper_mark}") or MISSING, True)]
+    difference: list[Column] = [("Ours − paper", lambda x: x.difference.text if x.difference else MISSING, True)]
+    tests: list[Column] = [
+        ("p: baseline (Holm)", lambda x: _p(x.baseline), True),
+        ("p: best rival (Holm)", lambda x: _p(x.rival), True),
+    ]
+    return [
+        ("Unit", lambda x: escape(x.label), False),
+        ("Parameter", lambda x: escape(x.parameter) or MISSING, False),
+        *(paper if has_paper(found) else []),
+        ("Ours", _ours, True),
+        *(difference if has_paper(found) else []),
+        ("Mean ± sd", _mean, True),
+        ("Trials", lambda x: x.trials, True),
+        *(tests if has_tests(found) else []),
+    ]
+
+
+def _ours(line: Line) -> str:
+    if line.ours is None:
+        return MISSING
+    return f"**{line.ours.text}**{line.mark}" if line.best else f"{line.ours.text}{line.mark}"
+
+
+def _mean(line: Line) -> str:
+    if line.mean is None:
+        return MISSING
+    return f"{line.mean.text} ± {line.deviation.text}" if line.deviation else line.mean.text
+
+
+def _p(found: Comparison | None) -> str:
+    return escape(f"{show_p(found.p_value)} ({show_p(found.p_holm)})") if found else MISSING

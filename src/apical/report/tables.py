@@ -1,0 +1,237 @@
+"""The paper's tables as data: its numbers beside ours, the difference, and how certain ours are."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from apical import stats
+from apical.report.comparison import MARKS, Comparison
+from apical.report.evidence import Evidence, Pair
+from apical.report.numbers import MISSING, TITLES, Number, better, mean_of, of_trial, scale, show
+from apical.study.file import Group, PaperNumber, Part, Row, Study
+from apical.study.results import RowResults, StudyResults, TrialRecord
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of a table. `ours` is the test value of the trial that is best by validation, as the paper reports;
+    `mean` and `deviation` are over all trials. `baseline` and `rival` are the tests against the group's baseline and
+    against its best other row.
+    """
+
+    key: str
+    label: str
+    kind: str
+    group: str
+    quoted: bool
+    parameter: str
+    paper_parameter: str
+    paper: str
+    paper_mark: str
+    ours: Number | None
+    mark: str
+    best: bool
+    difference: Number | None
+    mean: Number | None
+    deviation: Number | None
+    trials: str
+    remark: str
+    baseline: Comparison | None
+    rival: Comparison | None
+    rival_label: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """One part of a study."""
+
+    name: str
+    title: str
+    metric: str
+    heading: str
+    lines: tuple[Line, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def groups(self) -> list[tuple[str, list[Line]]]:
+        """The lines by group, in the order in which groups first occur."""
+        found: dict[str, list[Line]] = {}
+        for line in self.lines:
+            found.setdefault(line.group, []).append(line)
+        return list(found.items())
+
+
+def kind_of(row: Row) -> str:
+    """The kind of a row's unit: "pynada" of "pynada(alpha=0.3)"."""
+    return row.unit.partition("(")[0].strip()
+
+
+def pairs(study: str, results: StudyResults) -> Iterator[Pair]:
+    """Every test that the tables of a study show; `study` is its name within the report.
+
+    Curves and logical functions have none: their points are all there are, no sample of others.
+    """
+    if results.study.form in ("approximation", "logic"):
+        return
+    for found in results.rows:
+        metric = found.part.metric
+        base, rival = results.study.baseline(found.row), rival_of(found, results)
+        if base is not None and not found.row.quoted:
+            yield (study, found.row.key), (study, base.key), metric
+        if rival is not None:
+            yield (study, found.row.key), (study, rival.row.key), metric
+
+
+def rival_of(found: RowResults, results: StudyResults) -> RowResults | None:
+    """The best other row of the same group and part, by validation; kinds of ADA are not each other's rivals."""
+    if found.row.group is None or found.row.quoted:
+        return None
+    others = [r for r in results.rows if _rivals(r, found) and r.best is not None]
+    metric = found.part.metric
+    chosen: RowResults | None = None
+    for other in others:
+        if chosen is None or better(metric, _validation(other), _validation(chosen)):
+            chosen = other
+    return chosen
+
+
+def _rivals(a: RowResults, b: RowResults) -> bool:
+    same = a.row.part == b.row.part and a.row.group == b.row.group and a.row.key != b.row.key and not a.row.quoted
+    return same and not (_proposed(a) and _proposed(b))
+
+
+def _proposed(found: RowResults) -> bool:
+    return kind_of(found.row).endswith("ada")
+
+
+def _validation(found: RowResults) -> float:
+    return found.best.value if found.best is not None else float("nan")
+
+
+def tables(study: str, evidence: Evidence) -> list[Table]:
+    """One table for each part of a study of the report."""
+    return [_table(part, study, evidence) for part in evidence.studies[study].study.parts]
+
+
+def _table(part: Part, study: str, evidence: Evidence) -> Table:
+    results = evidence.studies[study]
+    rows = [found for found in results.rows if found.row.part == part.name]
+    champions = _champions(rows, part.metric)
+    lines = tuple(_line(found, study, evidence, found.row.key in champions) for found in rows)
+    return Table(
+        part.name, part.title, part.metric, TITLES.get(part.metric, part.metric), lines, _remarks(part, results)
+    )
+
+
+def _champions(rows: Sequence[RowResults], metric: str) -> set[str]:
+    """The keys of the best rows of each group; equals share."""
+    best: dict[str, tuple[float, set[str]]] = {}
+    for found in rows:
+        value, group = test_value(found.best, metric), found.row.group
+        if value is None or group is None:
+            continue
+        leader = best.get(group)
+        if leader is None or better(metric, value, leader[0]):
+            best[group] = (value, {found.row.key})
+        elif value == leader[0]:
+            leader[1].add(found.row.key)
+    return {key for _, keys in best.values() for key in keys}
+
+
+def _line(found: RowResults, study: str, evidence: Evidence, best: bool) -> Line:
+    results, row, metric = evidence.studies[study], found.row, found.part.metric
+    value = test_value(found.best, metric)
+    ours = of_trial(metric, value, found.best.digest) if found.best is not None and value is not None else None
+    printed = row.paper.get(metric)
+    base, rival = results.study.baseline(row), rival_of(found, results)
+    against = evidence.get((study, row.key), (study, base.key), metric) if base is not None else None
+    mean, deviation = _over_trials(found, metric)
+    return Line(
+        row.key, row.label, kind_of(row), _group(row, results.study), row.quoted,
+        parameter=_parameter(found), paper_parameter=_printed_parameter(printed),
+        paper=_printed(metric, printed), paper_mark=MARKS[printed.mark] if printed else "",
+        ours=ours, mark=MARKS[against.mark] if against else "", best=best,
+        difference=_difference(metric, ours, printed), mean=mean, deviation=deviation,
+        trials=_count(found, results.study), remark=_remark(found),
+        baseline=against, rival=evidence.get((study, row.key), (study, rival.row.key), metric) if rival else None,
+        rival_label=rival.row.label if rival else "",
+    )  # fmt: skip
+
+
+def test_value(record: TrialRecord | None, metric: str) -> float | None:
+    """A trial's finite test value, or None."""
+    value = None if record is None or record.test is None else record.test.get(metric)
+    return value if value is not None and isfinite(value) else None
+
+
+def tested(found: RowResults, metric: str) -> list[tuple[str, float]]:
+    """Digest and test value of the trials that were tested."""
+    values = [(t.digest, test_value(t, metric)) for t in found.trials]
+    return [(digest, value) for digest, value in values if value is not None]
+
+
+def _over_trials(found: RowResults, metric: str) -> tuple[Number | None, Number | None]:
+    values = tested(found, metric)
+    digests = [digest for digest, _ in values]
+    summary = stats.summarise([value for _, value in values])
+    mean = mean_of(metric, summary.mean, digests) if summary.n else None
+    spread = mean_of(metric, summary.deviation, digests, how="deviation") if summary.n > 1 else None
+    return mean, spread
+
+
+def _group(row: Row, study: Study) -> str:
+    groups: dict[str, Group] = {group.name: group for group in study.groups}
+    if row.group in groups:
+        return groups[row.group].title
+    return "quoted" if row.quoted else ""
+
+
+def _printed(metric: str, number: PaperNumber | None) -> str:
+    return show(metric, number.value / scale(metric)) if number else ""
+
+
+def _difference(metric: str, ours: Number | None, printed: PaperNumber | None) -> Number | None:
+    if ours is None or printed is None:
+        return None
+    value = ours.value - printed.value / scale(metric)
+    return Number(value, show(metric, value, sign=True), ours.trials, metric, how="difference")
+
+
+def _parameter(found: RowResults) -> str:
+    for setting in found.settings:
+        if setting.setting == found.chosen and setting.alpha is not None:
+            return parameter_text(setting.alpha, setting.c)
+    return ""
+
+
+def _printed_parameter(printed: PaperNumber | None) -> str:
+    return parameter_text(printed.alpha, printed.c) if printed and printed.alpha is not None else ""
+
+
+def parameter_text(alpha: float | str, c: float | None) -> str:
+    """ "α = 0.3", "α learned", and c where it is not 0."""
+    words = "α learned" if isinstance(alpha, str) else f"α = {alpha:g}"
+    return f"{words}, c = {c:g}" if c else words
+
+
+def _count(found: RowResults, study: Study) -> str:
+    if found.row.quoted:
+        return MISSING
+    return f"{sum(t.test is not None for t in found.trials)} of {study.trials}"
+
+
+def _remark(found: RowResults) -> str:
+    states = [t.state for t in found.trials]
+    words = [f"{states.count(s)} {s}" for s in ("diverged", "failed", "running") if s in states]
+    return ", ".join(words)
+
+
+def _remarks(part: Part, results: StudyResults) -> tuple[str, ...]:
+    remarks = []
+    if part.partial:
+        remarks.append(f"These numbers come from a part of the data set: {part.partial}. They carry no verdict.")
+    if results.study.quick:
+        remarks.append("A quick variant: shorter and smaller than the paper's experiment. It carries no verdict.")
+    if part.metric == "weighted-accuracy":
+        remarks.append("McNemar's test counts plain right and wrong; the interval is of the weighted accuracy.")
+    return tuple(remarks)

@@ -1,0 +1,61 @@
+"""Seconds per epoch, relative to ReLU."""
+
+from dataclasses import dataclass
+from statistics import median
+
+from apical.report.findings import measured
+from apical.report.numbers import Number, show
+from apical.report.tables import kind_of
+from apical.study.file import Part
+from apical.study.results import RowResults, StudyResults
+
+
+@dataclass(frozen=True)
+class Time:
+    """One row: median seconds per epoch over its trials, and as a multiple of the reference row's; so the paper's."""
+
+    label: str
+    kind: str
+    seconds: Number
+    ratio: Number | None
+    paper: str
+    paper_ratio: str
+
+
+@dataclass(frozen=True)
+class Times:
+    """One part, relative to its ReLU row (its first row where it has none)."""
+
+    title: str
+    reference: str
+    rows: tuple[Time, ...]
+
+
+def times(results: StudyResults) -> list[Times]:
+    """One table for each part that has trials."""
+    return [found for part in results.study.parts if (found := _times(part, results)) is not None]
+
+
+def _times(part: Part, results: StudyResults) -> Times | None:
+    rows = [r for r in results.rows if r.row.part == part.name and measured(r, "seconds")]
+    if not rows:
+        return None
+    reference = next((r for r in rows if kind_of(r.row) == "relu"), rows[0])
+    return Times(part.title, reference.row.label, tuple(_time(r, reference) for r in rows))
+
+
+def _time(found: RowResults, reference: RowResults) -> Time:
+    own, base = _median(found), _median(reference)
+    digests = tuple(t.digest for t in found.trials if t.finished)
+    against = digests + tuple(t.digest for t in reference.trials if t.finished)
+    ratio = Number(own / base, f"{own / base:.2f}×", against, "seconds", how="ratio") if base else None
+    printed, printed_base = found.row.paper.get("seconds"), reference.row.paper.get("seconds")
+    return Time(
+        found.row.label, kind_of(found.row), Number(own, show("seconds", own), digests, "seconds", how="mean"), ratio,
+        f"{printed.value:g}" if printed else "",
+        f"{printed.value / printed_base.value:.2f}×" if printed and printed_base else "",
+    )  # fmt: skip
+
+
+def _median(found: RowResults) -> float:
+    return median(measured(found, "seconds").values())

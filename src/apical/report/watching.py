@@ -1,0 +1,111 @@
+"""`watch`: the page of a study while it runs, served to this machine alone."""
+
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+from apical.errors import ApicalError, InvalidArgumentError
+from apical.report import draw, html
+from apical.report.gathering import gather
+from apical.study.results import StudyResults
+
+HOST = "127.0.0.1"
+OURS = ("127.0.0.1", "localhost")
+"""Names under which a browser may ask: a page elsewhere must not reach this one under another."""
+
+Read = Callable[[], StudyResults]
+
+
+def watch(directory: str | Path, *, port: int = 0, refresh: int = 10, started: Callable[[str], None] = print) -> None:
+    """Serve the page of a study directory until Ctrl-C; it looks again every `refresh` seconds.
+
+    `started` is told the address. Port 0 takes a free one.
+    """
+    from apical.study import read  # noqa: PLC0415
+
+    read(directory)  # a directory that cannot be read is an error now, not a broken page later
+    server = serve(lambda: read(directory), port=port, refresh=refresh)
+    started(address(server))
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.server_close()
+
+
+def serve(read: Read, *, port: int = 0, refresh: int = 10) -> ThreadingHTTPServer:
+    """A server on localhost that makes the page anew where the study has changed; `serve_forever` starts it."""
+    page = LivePage(read, refresh)
+
+    class Handler(_Handler):
+        live = page
+
+    try:
+        return ThreadingHTTPServer((HOST, port), Handler)
+    except (OSError, OverflowError) as error:
+        raise InvalidArgumentError(f"port is {port}, which cannot be used ({error}): choose another, or 0") from error
+
+
+def address(server: ThreadingHTTPServer) -> str:
+    """Where a browser finds it."""
+    return f"http://{HOST}:{server.server_address[1]}/"
+
+
+class LivePage:
+    """The page of a study, made again only when a trial has finished since; one thread makes it, the others wait."""
+
+    def __init__(self, read: Read, refresh: int) -> None:
+        self._read, self._refresh = read, refresh
+        self._lock = threading.Lock()
+        self._state: object = None
+        self._text = ""
+
+    def text(self) -> str:
+        """The page as it stands."""
+        with self._lock:
+            results = self._read()
+            state = (sorted(results.states.items()), results.finished)
+            if state != self._state:
+                self._text, self._state = self._made(results), state
+            return self._text
+
+    def _made(self, results: StudyResults) -> str:
+        report = gather([results])
+        drawings = {chart.name: draw.draw_svg(chart) for chart in html.charts_of(report)}
+        return html.page(report, drawings, refresh=None if results.finished else self._refresh)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    live: ClassVar[LivePage]
+    server_version, sys_version = "apical", ""
+
+    def do_GET(self) -> None:
+        if (self.headers.get("Host") or "").rpartition(":")[0] not in OURS:
+            self._answer(HTTPStatus.FORBIDDEN, "this page is for this machine alone", "text/plain")
+        elif self.path.partition("?")[0] != "/":
+            self._answer(HTTPStatus.NOT_FOUND, "there is one page here: /", "text/plain")
+        else:
+            self._page()
+
+    def _page(self) -> None:
+        try:
+            self._answer(HTTPStatus.OK, self.live.text(), "text/html")
+        except ApicalError as error:
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, str(error), "text/plain")
+
+    def _answer(self, status: HTTPStatus, text: str, kind: str) -> None:
+        body = text.encode("utf-8")
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Nothing: the terminal belongs to the study."""

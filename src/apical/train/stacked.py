@@ -1,0 +1,201 @@
+"""Networks of one architecture as one: every layer holds the weights of all trials.
+
+One product serves all first layers, whose input is shared; the later ones are batched products and grouped
+convolutions. Affine layers are differentiated by hand, into gradients that stay in place; what lies between two of them
+is one small graph of torch's. Dense values are laid out as (k * outputs, samples), trial by trial.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from apical.nn.layers import Neuron
+from apical.nn.pyramidal import _Pyramidal
+from apical.train.stacked_activations import Activation
+from apical.train.stacked_parameters import Parameters, Stacked
+
+Function = Callable[[Tensor], Tensor]
+
+
+class StackedNetwork:
+    """k networks that differ in nothing but parameters and activations; afterwards, theirs are views of this one's."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        self.count = len(networks)
+        self.parameters = Parameters()
+        self.activations: list[tuple[str, Activation]] = []
+        self.parts: list[Affine | Graph] = []
+        self._between: list[Any] = []
+        for same in zip(*map(chain, networks), strict=True):
+            name, layers = same[0][0], [layer for _, layer in same]
+            self._add(name, layers)
+        self._close()
+
+    def _add(self, name: str, layers: list[Any]) -> None:
+        """The stacked form of one layer of every network."""
+        one = layers[0]
+        if isinstance(one, nn.MaxPool2d):
+            self._between.append(_Pool(one))
+            return
+        affine: list[Any] = [layer.affine if isinstance(layer, Neuron) else layer for layer in layers]
+        if isinstance(affine[0], nn.Linear):
+            if self._between and isinstance(self._between[-1], _Pool):
+                self._between.append(_Flatten(self.count))
+            self._close()
+            self.parts.append(Affine(affine, self.parameters, first=not self.parts))
+        else:
+            self._between.append(_Conv(affine, self.parameters, first=not (self.parts or self._between)))
+        if isinstance(one, Neuron | _Pyramidal):
+            outputs = len(affine[0].weight) // (2 if isinstance(one, _Pyramidal) else 1)
+            dim = 0 if isinstance(affine[0], nn.Linear) else 1
+            own = layers if isinstance(one, _Pyramidal) else [layer.activation for layer in layers]
+            activation = Activation(own, self.parameters, outputs=outputs, dim=dim)
+            self.activations.append((name, activation))
+            self._between.append(activation)
+
+    def _close(self) -> None:
+        """End the graph in front of an affine layer."""
+        if self._between:
+            self.parts.append(Graph(self._between, first=not self.parts))
+            self._between = []
+
+    def forward(self, inputs: Tensor, *, keep: bool = False) -> Tensor:
+        """(n, ...) inputs -> (k, outputs, n); with `keep`, `backward` may follow."""
+        x = inputs
+        with torch.no_grad():
+            for part in self.parts:
+                x = part.forward(x, keep)
+        return x.view(self.count, -1, x.shape[-1])
+
+    @torch.no_grad()
+    def backward(self, gradient: Tensor) -> None:
+        """Fill the gradients of all parameters from that of the outputs."""
+        g: Tensor | None = gradient.reshape(-1, gradient.shape[-1])
+        for part in self.parts:
+            if isinstance(part, Graph):
+                part.clear()
+        for part in reversed(self.parts):
+            g = part.backward(g)
+
+
+def chain(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The layers of a network that is nothing but one after the other, with their names."""
+    for name, child in network.named_children():
+        if isinstance(child, nn.Sequential):
+            yield from ((f"{name}.{inner}", layer) for inner, layer in chain(child))
+        else:
+            yield name, child
+
+
+class Affine:
+    """w x + b of every trial: (k * inputs, n) -> (k * outputs, n); the first layer takes the shared (n, ...)."""
+
+    def __init__(self, layers: Sequence[Any], parameters: Parameters, *, first: bool) -> None:
+        self.first, self.count = first, len(layers)
+        self.weight = parameters.stack([layer.weight for layer in layers])
+        self.bias = parameters.stack([layer.bias for layer in layers])
+        self._input: Tensor | None = None
+
+    def forward(self, x: Tensor, keep: bool) -> Tensor:
+        x = x.flatten(1) if self.first else x.view(self.count, -1, x.shape[-1])
+        self._input = x if keep else None
+        if self.first:
+            return torch.addmm(self.bias.model.view(-1, 1), self.weight.model.flatten(0, 1), x.t())
+        return torch.baddbmm(self.bias.model.unsqueeze(2), self.weight.model, x).flatten(0, 1)
+
+    def backward(self, g: Tensor | None) -> Tensor | None:
+        x, self._input = self._input, None
+        assert x is not None
+        assert g is not None
+        if self.first:
+            torch.mm(g, x, out=self.weight.gradient.flatten(0, 1))
+            torch.sum(g, 1, out=self.bias.gradient.view(-1))
+            return None
+        g = g.view(self.count, -1, g.shape[-1])
+        torch.bmm(g, x.transpose(1, 2), out=self.weight.gradient)
+        torch.sum(g, 2, out=self.bias.gradient)
+        return torch.bmm(self.weight.model.transpose(1, 2), g).flatten(0, 1)
+
+
+class Graph:
+    """What lies between two affine layers, as one graph of torch's autograd that lives for one step."""
+
+    def __init__(self, functions: Sequence[Any], *, first: bool) -> None:
+        self.functions, self.first = list(functions), first
+        found = {id(s): s for f in functions for s in getattr(f, "learned", ())}
+        self.learned: list[Stacked] = list(found.values())
+        self._saved: tuple[Tensor, Tensor] | None = None
+
+    def forward(self, x: Tensor, keep: bool) -> Tensor:
+        if not keep:
+            return self._run(x)
+        leaf = x.detach().requires_grad_(not self.first)
+        with torch.enable_grad():
+            y = self._run(leaf)
+        self._saved = leaf, y
+        return y.detach()
+
+    def _run(self, x: Tensor) -> Tensor:
+        for function in self.functions:
+            x = function(x)
+        return x
+
+    def clear(self) -> None:
+        """Forget the gradients: a learned alpha is met in every layer and sums them up."""
+        for stacked in self.learned:
+            stacked.gradient.zero_()
+
+    def backward(self, g: Tensor | None) -> Tensor | None:
+        saved, self._saved = self._saved, None
+        assert saved is not None
+        leaf, y = saved
+        wanted = [*([] if self.first else [leaf]), *(s.model for s in self.learned)]
+        found = list(torch.autograd.grad(y, wanted, g))
+        below = None if self.first else found.pop(0)
+        for stacked, gradient in zip(self.learned, found, strict=True):
+            stacked.gradient.add_(gradient)
+        return below
+
+
+class _Conv:
+    """The convolutions of every trial: shared (n, c, ...) inputs at first, (n, k * c, ...) in k groups later.
+
+    Channels stand last in memory: with the channels of k trials side by side, convolutions and pooling fill whole
+    vectors.
+    """
+
+    def __init__(self, layers: Sequence[Any], parameters: Parameters, *, first: bool) -> None:
+        self.groups = 1 if first else len(layers)
+        self.options = {"stride": layers[0].stride, "padding": layers[0].padding, "dilation": layers[0].dilation}
+        self.learned = [parameters.stack([getattr(layer, name) for layer in layers]) for name in ("weight", "bias")]
+        for stacked in self.learned:
+            stacked.model.requires_grad_()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        weight, bias = (s.model.flatten(0, 1) for s in self.learned)
+        x = x.contiguous(memory_format=torch.channels_last)
+        weight = weight.contiguous(memory_format=torch.channels_last)
+        return functional.conv2d(x, weight, bias, groups=self.groups, **self.options)
+
+
+class _Pool:
+    """Max-pooling, the same for all trials."""
+
+    def __init__(self, layer: nn.MaxPool2d) -> None:
+        self.size, self.stride = layer.kernel_size, layer.stride
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional.max_pool2d(x, self.size, self.stride)
+
+
+class _Flatten:
+    """(n, k * c, h, w) -> (k * c * h * w, n), what the dense layers of each trial see."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), self.count, -1).permute(1, 2, 0).reshape(-1, len(x))

@@ -1,0 +1,123 @@
+"""The activations of one layer of k stacked networks: trials of one kind in one call.
+
+Channels stand along `dim`, trial by trial: (k * outputs, samples) with dim 0 after affine layers, (samples,
+k * outputs, height, width) with dim 1 after convolutions. Alpha, c and beta are one value for each channel.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from apical.kernels import composite, eager
+from apical.nn.activations import ADA, FLOOR, RBF, LeakyADA, Shared, Swish
+from apical.nn.pyramidal import _Pyramidal
+from apical.train.stacked_parameters import Parameters, Stacked
+
+Function = Callable[[Tensor], Tensor]
+
+
+class Activation:
+    """`layers[i]` says what trial i has behind its affine part: an activation, or a pyramidal layer with two.
+
+    While `seen` is a list, the inputs of every call are added to it.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module], parameters: Parameters, *, outputs: int, dim: int) -> None:
+        self.count, self.dim = len(layers), dim
+        self.learned: list[Stacked] = []
+        self.pyramidal = isinstance(layers[0], _Pyramidal)
+        self.seen: list[Tensor] | None = None
+        self.groups: list[_Maker] = []
+        for _, same in groupby(layers, _kind):
+            group = list(same)
+            maker = _Maker(parameters, self.learned, len(group), outputs, dim)
+            maker.function = maker.pyramidal(group) if self.pyramidal else maker.standard(group)
+            self.groups.append(maker)
+        self._sizes = [group.count * outputs * (1 + self.pyramidal) for group in self.groups]
+
+    def __call__(self, z: Tensor) -> Tensor:
+        if self.seen is not None:
+            self.seen.append(z.detach())
+        if len(self.groups) == 1:
+            return self.groups[0].function(z)
+        return torch.cat([group.function(part) for group, part in self.parts(z)], self.dim)
+
+    def parts(self, z: Tensor) -> Iterator[tuple["_Maker", Tensor]]:
+        """The groups of trials of one kind, each with its channels."""
+        for group, part in zip(self.groups, torch.split(z, self._sizes, self.dim), strict=True):
+            yield group, part if self.dim == 0 else part.contiguous(memory_format=torch.channels_last)
+
+
+class _Maker:
+    """Makes the function of `count` neighbouring trials whose activations are of one kind."""
+
+    def __init__(self, parameters: Parameters, learned: list[Stacked], count: int, outputs: int, dim: int) -> None:
+        self.parameters, self.learned = parameters, learned
+        self.count, self.outputs, self.dim = count, outputs, dim
+        self.function: Function = torch.relu
+        self.alpha: Callable[[], Tensor] | None = None
+        """One alpha for each channel, where the kind has one."""
+
+    def standard(self, modules: Sequence[nn.Module]) -> Function:
+        own = [_owner(m) for m in modules]
+        one: Any = own[0]
+        if isinstance(one, ADA):
+            operation = eager.Ada(one.leak, FLOOR if one.learned in one._parameters else 0.0, self.dim)
+            alpha, c = self._values(own, "alpha"), self._values(own, "c")
+            self.alpha = alpha
+            return lambda x: eager.run(operation, x, alpha(), c())
+        if isinstance(one, Swish):
+            beta = self._values(own, "beta")
+            return lambda x: eager.swish(x, beta(), self.dim)
+        if isinstance(one, RBF):
+            return lambda x: eager.rbf(x, one.s, self.dim)
+        if isinstance(one, nn.LeakyReLU):
+            return lambda x: functional.leaky_relu(x, one.negative_slope)
+        return torch.relu if isinstance(one, nn.ReLU) else torch.tanh
+
+    def pyramidal(self, layers: Sequence[Any]) -> Function:
+        basal, apical = [layer.basal for layer in layers], [_owner(layer.apical) for layer in layers]
+        one: Any = apical[0]
+        if isinstance(one, ADA):
+            leak = basal[0].negative_slope if isinstance(basal[0], nn.LeakyReLU) else 0.0
+            floor = FLOOR if one.learned in one._parameters else 0.0
+            operation = eager.Pyramidal(one.leak, floor, self.dim, leak, self.count)
+            alpha, c = self._values(apical, "alpha"), self._values(apical, "c")
+            self.alpha = alpha
+            return lambda z: eager.run(operation, z, alpha(), c())
+        first, second = self.standard(basal), self.standard(apical)
+
+        def both(z: Tensor) -> Tensor:
+            halves = composite.branches(z, self.count, self.dim)
+            return first(halves[0]) + second(halves[1])
+
+        return both
+
+    def _values(self, modules: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
+        """One value for each channel: fixed, or spread from what each trial learns."""
+        own: list[Any] = [getattr(m, name) for m in modules]
+        shape = self.count, self.outputs
+        if not isinstance(own[0], nn.Parameter):
+            fixed = torch.tensor(own)[:, None].expand(shape).reshape(-1)
+            return lambda: fixed
+        learned = self.parameters.stack(own)
+        learned.model.requires_grad_()
+        self.learned.append(learned)
+        return lambda: learned.model.expand(shape).reshape(-1)
+
+
+def _owner(module: nn.Module) -> nn.Module:
+    return module.owner if isinstance(module, Shared) else module
+
+
+def _kind(layer: Any) -> tuple[Any, ...]:
+    """What trials must agree in to share a call."""
+    if isinstance(layer, _Pyramidal):
+        return _kind(layer.basal), _kind(layer.apical)
+    own: Any = _owner(layer)
+    slope = own.leak if isinstance(own, LeakyADA) else getattr(own, "negative_slope", 0.0)
+    return type(own).__name__, slope, tuple(p.shape for p in own.parameters())

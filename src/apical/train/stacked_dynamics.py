@@ -1,0 +1,69 @@
+"""What happens inside each trial of a stack, taken on one batch as `dynamics` takes it of one network."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from apical.kernels import composite
+from apical.nn.activations import FLOOR
+from apical.train.dynamics import SATURATED, gradient_norms
+from apical.train.stacked import StackedNetwork
+from apical.train.stacked_activations import Activation
+
+Shares = dict[str, list[float | None]]
+
+
+@contextmanager
+def watched(stack: StackedNetwork, networks: Sequence[nn.Module]) -> Iterator[list[dict[str, Any]]]:
+    """Fills one record for each trial when the block ends: run one forward and one backward pass in it."""
+    records: list[dict[str, Any]] = []
+    for _, activation in stack.activations:
+        activation.seen = []
+    try:
+        yield records
+        inactive, saturated = _shares(stack)
+        for i, network in enumerate(networks):
+            own = [{name: v[i] for name, v in shares.items() if v[i] is not None} for shares in (inactive, saturated)]
+            records.append({"inactive": own[0], "saturated": own[1], "gradient": gradient_norms(network)})
+    finally:
+        for _, activation in stack.activations:
+            activation.seen = None
+
+
+@torch.no_grad()
+def _shares(stack: StackedNetwork) -> tuple[Shares, Shares]:
+    """For each activation by name the shares of inactive and of saturated units of each trial."""
+    inactive: Shares = {}
+    saturated: Shares = {}
+    for name, activation in stack.activations:
+        assert activation.seen
+        z = activation.seen[-1]  # a trial that diverged made the step begin anew
+        branches = ["activation"]
+        halves = [z]
+        if activation.pyramidal:
+            branches, halves = ["basal", "apical"], list(composite.branches(z, activation.count, activation.dim))
+        for branch, half in zip(branches, halves, strict=True):
+            inactive[f"{name}.{branch}"] = _means(half < 0, activation)
+        saturated[f"{name}.{branches[-1]}"] = _saturated(halves[-1], activation)
+    return inactive, saturated
+
+
+def _means(mask: Tensor, activation: Activation) -> list[float | None]:
+    """The share of True for each trial."""
+    channels = mask.transpose(0, activation.dim).reshape(activation.count, -1)
+    return channels.double().mean(1).tolist()
+
+
+def _saturated(x: Tensor, activation: Activation) -> list[float | None]:
+    """The share of alpha*x > 5 for each trial whose activation has an alpha, None for the others."""
+    alphas = [
+        group.alpha().clamp_min(FLOOR) if group.alpha else x.new_full((group.count * group.outputs,), float("nan"))
+        for group in activation.groups
+    ]
+    shape = [-1 if d == activation.dim else 1 for d in range(x.dim())]
+    shares = _means(x * torch.cat(alphas).view(shape) > SATURATED, activation)
+    has = [group.alpha is not None for group in activation.groups for _ in range(group.count)]
+    return [share if own else None for share, own in zip(shares, has, strict=True)]

@@ -1,0 +1,180 @@
+"""Figures as gathered numbers; that they can be drawn."""
+
+from dataclasses import replace
+from math import pi
+
+import numpy as np
+import pytest
+
+from apical import study as studies
+from apical.report import figures
+from apical.report.charts import Bars, Fit, Lines, slug
+from apical.report.draw import draw, draw_svg
+from apical.report.samples import building_block
+from apical.report.svg import inline
+
+CURVE = """
+title = "Noise"
+form = "curve"
+axis = "sigma"
+trials = 2
+[[parts]]
+name = "low"
+title = "low"
+data = "digits"
+model = "mlp-1"
+x = 0.3
+[[parts]]
+name = "high"
+title = "high"
+data = "digits"
+model = "mlp-1"
+x = 0.1
+[[rows]]
+unit = "relu"
+[[rows]]
+unit = "ada(alpha=0.3)"
+"""
+ABLATION = """
+title = "Alpha"
+form = "curve"
+axis = "alpha"
+trials = 2
+groups = []
+[[parts]]
+name = "mlp"
+title = "MLP"
+data = "digits"
+model = "mlp-1"
+[[rows]]
+unit = "ada(alpha=0.1)"
+x = 0.1
+[[rows]]
+unit = "ada(alpha=0.5)"
+x = 0.5
+"""
+
+
+def results_of(text: str, folder, make, skill):
+    path = folder / "own.toml"
+    path.write_text(text, encoding="utf-8")
+    return make(studies.load(path), folder / "study", skill)
+
+
+def test_bars_are_our_best_trials_with_the_range_and_the_papers_number(fashion) -> None:
+    (first, _) = figures.bars("s", fashion).charts
+    assert isinstance(first, Bars)
+    bar = next(b for b in first.bars if b.label == "ADA")
+    found = fashion.row("mlp-1/ada")
+    values = [100 * t.test["accuracy"] for t in found.trials]
+    assert bar.value == 100 * found.best.test["accuracy"]
+    assert (bar.low, bar.high, bar.paper) == (min(values), max(values), 88.98)
+    quoted = next(b for b in first.bars if "Xiao" in b.label)
+    assert (quoted.value, quoted.paper) == (None, 87.10)
+    assert f"ADA {bar.value:.4g}" in first.alt
+
+
+def test_learning_curves_are_the_mean_and_the_range_over_trials(fashion) -> None:
+    charts = figures.learning("s", fashion).charts
+    assert [chart.title for chart in charts[:3]] == [
+        f"one-hidden-layer MLP: {group.title}" for group in fashion.study.groups
+    ]
+    line = next(x for x in charts[0].lines if x.label == "ADA")
+    table = np.array([[100 * e["validation"]["accuracy"] for e in t.history] for t in fashion.row("mlp-1/ada").trials])
+    assert line.x == (1, 2, 3, 4)
+    assert line.y == pytest.approx(table.mean(0))
+    assert (line.low, line.high) == (pytest.approx(table.min(0)), pytest.approx(table.max(0)))
+
+
+def test_trials_of_different_length_are_averaged_where_they_are(fashion) -> None:
+    first, *rest = fashion.row("mlp-1/ada").trials
+    short = replace(first, history=first.history[:2])
+    rows = tuple(replace(r, trials=(short, *rest)) if r.row.key == "mlp-1/ada" else r for r in fashion.rows)
+    line = next(x for x in figures.learning("s", replace(fashion, rows=rows)).charts[0].lines if x.label == "ADA")
+    assert len(line.y) == 4
+    assert line.y[3] == pytest.approx(np.mean([100 * t.history[3]["validation"]["accuracy"] for t in rest]))
+
+
+def test_dynamics_have_shares_in_per_cent_and_the_norm_of_all_gradients(fashion) -> None:
+    gallery = figures.dynamics("s", fashion)
+    inactive, saturated, gradient = gallery.charts[:3]
+    assert inactive.lines[0].y == pytest.approx((40, 38, 36, 34))
+    assert saturated.lines[0].y == pytest.approx((0, 1, 2, 3))
+    assert gradient.logarithmic
+    assert gradient.lines[0].y[0] == pytest.approx(np.hypot(0.5, 0.3))
+
+
+def test_learned_parameters_are_shown_where_something_was_learned(fashion, tmp_path, make) -> None:
+    assert figures.alphas("s", fashion).charts == ()  # alpha = 0.1 was chosen everywhere
+    text = CURVE.replace("ada(alpha=0.3)", "ada(alpha=learn)")
+    (chart, *_) = figures.alphas("s", results_of(text, tmp_path, make, lambda _: 0.8)).charts
+    assert chart.lines[0].y == pytest.approx((1.0, 0.9, 0.8, 0.7))
+
+
+def test_curves_run_along_the_axis_one_line_for_each_unit(tmp_path, make) -> None:
+    results = results_of(CURVE, tmp_path, make, lambda row: 0.9 if "ada" in row else 0.7)
+    (chart,) = figures.curves("s", results).charts
+    assert chart.x_axis == "sigma"
+    assert [line.label for line in chart.lines] == ["ReLU", "ADA (alpha=0.3)"]
+    assert all(line.x == (0.1, 0.3) for line in chart.lines)
+    assert chart.lines[1].y[0] == 100 * results.row("high/ada-alpha-0.3").best.test["accuracy"]
+
+
+def test_an_ablation_is_one_line_of_one_kind(tmp_path, make) -> None:
+    (chart,) = figures.curves("s", results_of(ABLATION, tmp_path, make, lambda _: 0.8)).charts
+    (line,) = chart.lines
+    assert (line.label, line.x) == ("ada", (0.1, 0.5))
+
+
+def test_approximations_draw_the_median_trial_and_print_the_mean_error(tmp_path, make) -> None:
+    study = studies.load("approximation", quick=True)
+    results = make(study, tmp_path / "study", lambda _: 0.2, samples=1000)
+    assert len(results.rows[0].trials) == study.trials > 1
+    fits = figures.approximations("s", results).charts
+    assert len(fits) == 12
+    found = results.rows[0]
+    median = sorted(found.trials, key=lambda t: t.test["mse"])[(len(found.trials) - 1) // 2]
+    assert isinstance(fits[0], Fit)
+    assert fits[0].fit[0] == pytest.approx(float(median.outputs().outputs.ravel()[0]))
+    assert (fits[0].x[0], fits[0].x[-1]) == (pytest.approx(-2 * pi), pytest.approx(2 * pi, abs=0.1))
+    assert fits[0].words.startswith("MSE ")
+    assert f"{np.mean([t.test['mse'] for t in found.trials]):.3g}" in fits[0].alt
+
+
+def test_nothing_is_shown_of_a_study_that_has_not_begun(tmp_path, make) -> None:
+    results = make(studies.load("demo"), tmp_path / "study", lambda _: 0.9, keep=lambda _: False)
+    assert figures.galleries("s", results) == []
+
+
+def test_every_kind_of_chart_is_drawn_as_svg_and_pdf(fashion, tmp_path) -> None:
+    charts = [g.charts[0] for g in figures.galleries("s", fashion)] + list(building_block().charts)
+    assert len({type(chart) for chart in charts}) == 3
+    for chart in charts:
+        text = draw(chart, tmp_path)
+        assert (tmp_path / f"{chart.name}.svg").read_text(encoding="utf-8") == text
+        assert (tmp_path / f"{chart.name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_drawing_twice_gives_the_same_bytes(fashion) -> None:
+    chart = figures.bars("s", fashion).charts[0]
+    assert draw_svg(chart) == draw_svg(chart)
+
+
+def test_on_the_page_colours_follow_the_theme_and_ids_do_not_collide(fashion) -> None:
+    chart = figures.learning("s", fashion).charts[0]
+    text = inline(draw_svg(chart), name="one", alt='curves & "more"')
+    assert "var(--u-ada)" in text
+    assert "var(--ink)" in text
+    assert "#1d2329" not in text
+    assert 'aria-label="curves &amp; &quot;more&quot;"' in text
+    assert all(part.startswith("one-") for part in text.split('id="')[1:])
+    assert "RBF" not in text  # the legend of the gallery serves all its charts
+
+
+@pytest.mark.parametrize("name", ["../../etc", "a/b", "<b>", "", "α", "plain-1.2_x"])
+def test_names_of_files_are_harmless(name: str) -> None:
+    made = Lines(name, "title", "alt").name
+    assert made == slug(name)
+    assert made
+    assert set(made) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+    assert not made.startswith(".")

@@ -1,0 +1,189 @@
+"""A report in a folder: what is written, and that names stay names."""
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from apical import study as studies
+from apical.errors import InvalidArgumentError, StudyError
+from apical.report import latex, markdown, write
+
+
+class Elements(HTMLParser):
+    """Names of all elements and attributes of a page, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[str] = []
+        self.texts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+
+    def handle_data(self, data) -> None:
+        self.texts.append(data)
+
+
+def test_html_in_names_comes_out_as_text(evil_folder: Path) -> None:
+    page = Elements((evil_folder / "index.html").read_text(encoding="utf-8"))
+    assert page.tags.count("script") == 1
+    assert page.tags.count("style") == 1
+    assert "img" not in page.tags
+    assert not [name for name in page.attributes if name.startswith("on")]
+    text = "".join(page.texts)
+    for name in ("<script>alert(1)</script>", "<b>ReLU</b> & _x_ {{ 7*7 }} {% raw %}", '"><svg onload=alert(1)>'):
+        assert name in text
+
+
+def test_markdown_in_names_comes_out_as_text(evil_folder: Path) -> None:
+    text = (evil_folder / "report.md").read_text(encoding="utf-8")
+    assert "<script>" not in text.replace("\\<script\\>", "")
+    assert r"\*\*bold\*\*" in text
+    assert r"\[link\]\(http\://example.org\)" in text
+    rows = [line for line in text.splitlines() if "ReLU" in line and line.startswith("|")]
+    heads = next(line for line in text.splitlines() if line.startswith("| Unit"))
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == heads.count("|") for row in rows)
+
+
+def test_latex_in_names_comes_out_as_text(evil_folder: Path) -> None:
+    text = (evil_folder / "report.tex").read_text(encoding="utf-8")
+    text += "".join(p.read_text(encoding="utf-8") for p in (evil_folder / "tables").glob("*.tex"))
+    assert r"\write18" not in text
+    assert text.count(r"\end{document}") == 1
+    assert r"\textbackslash{}end\{document\} \%" in text
+    assert r"\textbackslash{}textbf\{x\} \# \textasciitilde{} \textasciicircum{} \textbar{}" in text
+    assert "ș" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "latex_text", "markdown_text"),
+    [
+        ("a_b", r"a\_b", r"a\_b"),
+        ("100 %", r"100 \%", "100 %"),
+        ("α ± −1", r"$\alpha$ $\pm$ $-$1", "α ± −1"),
+        ("two\nlines", "two lines", "two lines"),
+        ("漢 é", "[U+6F22] e", "漢 é"),
+        ("<i>", r"\textless{}i\textgreater{}", r"\<i\>"),
+    ],
+)
+def test_escaping(text: str, latex_text: str, markdown_text: str) -> None:
+    assert latex.escape(text) == latex_text
+    assert markdown.escape(text) == markdown_text
+
+
+def test_everything_is_written(fashion_folder: Path) -> None:
+    names = {p.relative_to(fashion_folder).as_posix() for p in fashion_folder.rglob("*") if p.is_file()}
+    assert {"index.html", "report.md", "report.tex", "tables/trials.csv"} <= names
+    for part in ("mlp-1", "mlp-2"):
+        assert {f"tables/table-fashion-mlp-{part}.{end}" for end in ("tex", "csv")} <= names
+    drawn = {name[:-4] for name in names if name.startswith("figures/") and name.endswith(".svg")}
+    assert drawn == {name[:-4] for name in names if name.startswith("figures/") and name.endswith(".pdf")}
+    assert len(drawn) > 10
+
+
+def test_the_page_is_one_small_file_without_addresses(fashion_folder: Path) -> None:
+    page = (fashion_folder / "index.html").read_text(encoding="utf-8")
+    assert len(page.encode()) < 3_000_000
+    loads = re.findall(r'(?:src|href)="(?!#|data:)([^"]*)"', page)
+    assert loads == []
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+
+
+NUMBER = re.compile(
+    r'data-value="([^"]*)" data-trials="([^"]*)" data-metric="([^"]*)" data-split="([^"]*)" data-how="([^"]*)">([^<]*)<'
+)
+
+
+def test_every_number_of_the_page_equals_the_export(fashion, fashion_folder: Path, tmp_path: Path) -> None:
+    """Each number names its trials: it is computed again from what `study export` writes."""
+    exported = json.loads(studies.export(fashion.directory, tmp_path / "all.json").read_text(encoding="utf-8"))
+    rows = exported if isinstance(exported, list) else exported["trials"]
+    trials = {row["digest"]: row for row in rows}
+    paper = {row.key: row.paper for row in fashion.study.rows}
+    page = (fashion_folder / "index.html").read_text(encoding="utf-8")
+    found = NUMBER.findall(page)
+    assert len(found) > 300
+    checked = dict.fromkeys(("trial", "mean", "deviation", "difference"), 0)
+    for value, digests, metric, split, how, text in found:
+        names = digests.split()
+        assert names
+        assert set(names) <= set(trials), "a number without its trials"
+        if metric == "seconds" or how not in checked:
+            continue
+        own = [trials[name][f"{split} {metric}"] for name in names]
+        if how == "trial":
+            wanted = own[0]
+        elif how == "mean":
+            wanted = sum(own) / len(own)
+        elif how == "deviation":
+            middle = sum(own) / len(own)
+            wanted = (sum((v - middle) ** 2 for v in own) / (len(own) - 1)) ** 0.5
+        else:
+            printed = paper[trials[names[0]]["row"]][metric].value / 100 if len(names) == 1 else own[1]
+            wanted = own[0] - printed
+        assert float(value) == pytest.approx(wanted, abs=1e-12)
+        shown, exact = float(text.replace("−", "-")), wanted * (1 if metric == "cross-entropy" else 100)
+        assert shown == pytest.approx(exact, abs=0.00501)
+        checked[how] += 1
+    assert min(checked.values()) > 20
+
+
+def test_csv_has_full_precision_and_the_trials(fashion, fashion_folder: Path) -> None:
+    with (fashion_folder / "tables" / "table-fashion-mlp-mlp-1.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["row"]: row for row in csv.DictReader(file)}
+    best = fashion.row("mlp-1/ada").best
+    assert float(rows["mlp-1/ada"]["ours"]) == best.test["accuracy"]
+    assert rows["mlp-1/ada"]["best_trial"] == best.digest
+    assert len(rows["mlp-1/ada"]["trials"].split()) == 5
+    assert rows["mlp-1/xiao-relu"]["ours"] == ""
+
+
+def test_an_unfinished_study_says_so_and_how_to_go_on(tmp_path: Path, make) -> None:
+    study = studies.load("demo")
+    results = make(study, tmp_path / "study", lambda _: 0.9, keep=lambda t: t.row != "digits/ada" and t.trial < 2)
+    page = write([results], tmp_path / "report").read_text(encoding="utf-8")
+    assert "Unfinished." in page
+    assert "apical study run demo" in page
+    assert "This runs the rest" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_study_that_has_not_begun_has_a_report(tmp_path: Path, make) -> None:
+    results = make(studies.load("demo"), tmp_path / "study", lambda _: 0.9, keep=lambda _: False)
+    assert "Unfinished." in write([results], tmp_path / "report").read_text(encoding="utf-8")
+
+
+def test_diverged_trials_are_told(tmp_path: Path, make) -> None:
+    study = studies.load("demo")
+    results = make(study, tmp_path / "study", lambda _: 0.9, state=lambda t: "diverged" if "rbf" in t.row else "done")
+    page = write([results], tmp_path / "report").read_text(encoding="utf-8")
+    assert "3 diverged" in page
+    assert "the loss is not finite" in page
+
+
+def test_two_runs_of_a_study_stand_side_by_side(tmp_path: Path, make) -> None:
+    study = studies.load("demo")
+    runs = [make(study, tmp_path / name, lambda _: 0.9) for name in ("a", "b")]
+    page = write(runs, tmp_path / "report", compare=True).read_text(encoding="utf-8")
+    assert "A against B" in page
+    assert "3, equal" in page  # the same trials, the same numbers
+    assert "Both ran in the same environment." in page
+
+
+def test_faults_are_said_in_a_sentence(fashion, evil, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="at least one study"):
+        write([], tmp_path)
+    with pytest.raises(InvalidArgumentError, match="two are compared"):
+        write([fashion], tmp_path, compare=True)
+    with pytest.raises(StudyError, match="no row in common"):
+        write([fashion, evil], tmp_path, compare=True)
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    with pytest.raises(InvalidArgumentError, match="cannot be written"):
+        write([fashion], tmp_path / "file")

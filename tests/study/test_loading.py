@@ -1,0 +1,277 @@
+"""Study files: what they may say, how they vary each other, and what is said of their faults."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from apical.errors import StudyError
+from apical.study import Study, load
+from apical.study.plan import plan, spec_of
+
+Write = Callable[..., Path]
+
+FAULTY = """\
+titel = "no such field"
+trials = "five"
+tune.alpha = [0.1, "lern", true]
+training = { epochs = 0, epoch = 3, model = "lenet" }
+groups = [{ name = "own", title = "My own", baseline = "nobody" }]
+
+[[parts]]
+name = "not a slug"
+data = "fashion-mnst"
+model = "mlp-3"
+
+[[parts]]
+name = "good"
+data = "crema-d"
+model = "mlp-1"
+split = "actress"
+dims = { hiden = 3 }
+corruptions = ["noise(sigma=1)"]
+
+[[parts]]
+name = "good"
+data = "digits"
+model = "mlp-1"
+training.batch = 0
+
+[[rows]]
+unit = "adda"
+paper.nowhere = { accuracy = "much", mark = "star" }
+
+[[rows]]
+unit = "ada(alpha=0.3)"
+parts = ["elsewhere*"]
+tune.alpha = [1]
+group = "leakyy"
+
+[[rows]]
+unit = "leaky_ada"
+tune.alpha = [-1]
+
+[[rows]]
+unit = "leaky_ada"
+
+[quick]
+training.epochs = 1.5
+"""
+FAULTS = """\
+mine.toml: title: it is missing
+mine.toml:1: titel: there is no such field: did you mean 'title'?
+mine.toml:2: trials: input should be a valid integer, not 'five'
+mine.toml:3: tune.alpha[2]: 'lern' is neither a finite number nor 'learn'
+mine.toml:3: tune.alpha[3]: True is neither a finite number nor 'learn'
+mine.toml:4: training.epochs: epochs is 0, but must be at least 1
+mine.toml:4: training.epoch: there is no such training setting: did you mean 'epochs'?
+mine.toml:4: training.model: this is no training setting: it belongs to the part or the row
+mine.toml:5: groups[1].baseline: no row is called 'nobody'
+mine.toml:8: parts[1].name: string should match pattern
+mine.toml:9: parts[1].data: there is no data set 'fashion-mnst'; did you mean 'fashion-mnist'?
+mine.toml:10: parts[1].model: 'mlp-3' is no network: did you mean 'mlp-
+mine.toml:16: parts[2].split: crema-d has no split 'actress': it has 'paper', 'actor'
+mine.toml:17: parts[2].dims.hiden: network 'mlp-1' has no such argument: it has inputs, hidden, outputs
+mine.toml:18: parts[2].corruptions[1]: 'noise(sigma=1)' is no corruption
+mine.toml:21: parts[3].name: there is a part 'good' already
+mine.toml:24: parts[3].training.batch: batch is 0, but must be at least 1
+mine.toml:27: rows[1].unit: 'adda' is no kind of unit: did you mean 'ada'?
+mine.toml:28: rows[1].paper.nowhere.accuracy: input should be a valid number, not 'much'
+mine.toml:28: rows[1].paper.nowhere.mark: input should be '', 'dagger' or 'ddagger', not 'star'
+mine.toml:32: rows[2].parts[1]: no part is called 'elsewhere*'
+mine.toml:33: rows[2].tune.alpha: unit 'ada(alpha=0.3)' has no alpha to tune, or fixes it itself
+mine.toml:34: rows[2].group: no group is called 'leakyy': there are own
+mine.toml:38: rows[3].tune.alpha: alpha is -1
+mine.toml:40: rows[4]: there is a row 'good/leaky-ada' already
+mine.toml:44: quick.training.epochs: epochs is 1.5, but must be a whole number"""
+
+
+def refusal(path: Path | str, **how: object) -> str:
+    with pytest.raises(StudyError) as caught:
+        load(path, **how)  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+def test_all_faults_are_reported_at_once_with_file_line_and_field(write: Write) -> None:
+    path = write(FAULTY)
+    first, *said = refusal(path).replace(str(path), "mine.toml").split("\n")
+    wanted = FAULTS.split("\n")
+    assert first == f"{len(wanted)} faults in the study:"
+    assert [line.strip()[: len(fault)] for line, fault in zip(said, wanted, strict=True)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("title = ", r"mine.toml:1: this is no TOML: Invalid value"),
+        ("a = 1\na = 2", r"mine.toml:2: this is no TOML: .*overwrite"),
+        ("x = " + "[" * 20_000, "no TOML that can be read|no TOML"),
+        ("", "3 faults(.|\n)*title: it is missing"),
+        ("extends = 'nowhere'", "mine.toml:1: extends: there is no study 'nowhere': give the path"),
+        ("extends = 'mine.toml'", "extends itself"),
+        ("extends = 3", "mine.toml:1: extends: input should be a valid string"),
+        ("format = 2", r"mine.toml:1: format: input should be 1, not 2"),
+        ("extends = 'demo'\nonly_rows = ['nothing']", "no row is left to train"),
+        ("extends = 'demo'\nform = 'curve'", "a curve needs the place of each part or row"),
+        ("extends = 'demo'\nimports = ['no.such.module']", r"mine.toml:2: imports\[1\]: .*cannot be imported"),
+        ("extends = 'demo'\ntraining.loss = 'mse'", "demo:.*: parts.1.: loss is 'mse', but digits is a classification"),
+    ],
+)
+def test_one_sentence_says_what_is_wrong(write: Write, text: str, said: str) -> None:
+    assert re.search(said, refusal(write(text)))
+
+
+def test_files_that_are_none() -> None:
+    assert "there is no study 'nowhere'" in refusal("nowhere")
+    assert "`apical study new`" in refusal("no\0name")
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"title = '\xff'")
+    assert "not written in UTF-8" in refusal(path)
+
+
+# --- extends ---------------------------------------------------------------------------------------------------------
+
+
+def test_own_rows_join_a_shipped_study(write: Write) -> None:
+    mine = load(write('extends = "table-fashion-mlp"\n[[rows]]\nunit = "ada(c=1)"\nlabel = "tall ADA"\n'))
+    base = load("table-fashion-mlp")
+    assert mine.name == "mine"
+    assert mine.base == "table-fashion-mlp"
+    assert "a variant of table-fashion-mlp" in mine.notes
+    assert {row.key for row in mine.rows} - {row.key for row in base.rows} == {"mlp-1/ada-c-1", "mlp-2/ada-c-1"}
+    added = mine.row("mlp-1/ada-c-1")
+    assert (added.label, added.group, added.tune) == ("tall ADA", "standard", base.row("mlp-1/ada").tune)
+    assert mine.row("mlp-2/ada").paper == base.row("mlp-2/ada").paper
+
+
+def test_parts_and_rows_are_merged_by_name(write: Write) -> None:
+    text = """
+extends = "table-fashion-mlp"
+only_parts = ["mlp-1"]
+only_rows = ["relu", "ada"]
+training.epochs = 4
+
+[[parts]]
+name = "mlp-1"
+training.batch = 32
+
+[[rows]]
+unit = "ada"
+tune.alpha = [0.5]
+"""
+    mine = load(write(text))
+    assert [row.key for row in mine.rows] == ["mlp-1/relu", "mlp-1/ada"]
+    assert mine.part("mlp-1").data == "fashion-mnist"
+    assert (spec_of(mine.part("mlp-1")).epochs, spec_of(mine.part("mlp-1")).batch) == (4, 32)
+    assert mine.row("mlp-1/ada").tune == {"alpha": (0.5,)}
+    assert mine.row("mlp-1/ada").paper["accuracy"].value == 88.98
+
+
+def test_faults_of_a_variant_lie_in_the_file_that_holds_them(write: Write) -> None:
+    write(
+        'title = "below"\n[[parts]]\nname = "a"\ndata = "digits"\nmodel = "nix"\n[[rows]]\nunit = "relu"', "below.toml"
+    )
+    above = write('extends = "below.toml"\n\n[[rows]]\nunit = "swish"\n\n[[rows]]\nunit = "nix"\n', "above.toml")
+    said = refusal(above)
+    assert re.search(r"below.toml:5: parts\[1\].model: 'nix' is no network", said)
+    assert re.search(r"above.toml:7: rows\[3\].unit: 'nix' is no kind of unit", said)
+
+
+def test_a_shipped_variant_is_a_study_of_its_own() -> None:
+    study = load("imbalance-train-only")
+    assert study.base == "imbalance-train-only"
+    assert study.part("vgg-9").corruptions[0].endswith("train_only=True)")
+    assert load("imbalance").part("vgg-9").corruptions[0].endswith("train_only=False)")
+
+
+# --- --set ------------------------------------------------------------------------------------------------------------
+
+
+def test_values_set_on_the_command_line() -> None:
+    sets = ["trials=3", "parts.mlp-1.training.epochs=2", "rows.ada.tune.alpha=[1]", "title=my own words", "stack = 1"]
+    study = load("table-fashion-mlp", sets=sets)
+    assert (study.trials, study.title, study.stack) == (3, "my own words", 1)
+    assert spec_of(study.part("mlp-1")).epochs == 2
+    assert spec_of(study.part("mlp-2")).epochs == 30
+    assert study.row("mlp-1/ada").tune == {"alpha": (1.0,)}
+    assert "changed on the command line: trials=3" in study.notes
+    points = load("input-noise", sets=["parts.mlp-2-sigma-0.1.training.epochs=2"])
+    assert spec_of(points.part("mlp-2-sigma-0.1")).epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("trials", "--set trials: write key=value"),
+        ("=3", "--set =3: write key=value"),
+        ("trials=many", "--set trials=many: trials: input should be a valid integer, not 'many'"),
+        ("training.epochs=0", "--set training.epochs=0: training.epochs: epochs is 0"),
+        ("tirals=3", "--set tirals=3: tirals: there is no such field: did you mean 'trials'?"),
+        ("parts.mlp-9.model=lenet", "--set parts.mlp-9.model=lenet: parts has no 'mlp-9.model': it has mlp-1, mlp-2"),
+        ("rows.ada=3", "--set rows.ada=3: rows[6] is a table: name one of its fields"),
+        ("trials.more=1", "--set trials.more=1: trials: input should be a valid integer"),
+    ],
+)
+def test_faults_on_the_command_line(change: str, said: str) -> None:
+    assert said in refusal("table-fashion-mlp", sets=[change])
+
+
+# --- what a study is ------------------------------------------------------------------------------------------------
+
+
+def test_a_study_of_own_units_and_networks(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine_for_a_study.py").write_text(
+        "import torch, apical\n"
+        "apical.register_unit('mish_of_a_study', activation=torch.nn.Mish)\n"
+        "def network(unit, *, inputs, outputs=10, width=7):\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), unit.layers().linear(inputs, width),\n"
+        "                               torch.nn.Linear(width, outputs))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    text = """
+title = "mine"
+imports = ["mine_for_a_study"]
+
+[[parts]]
+name = "own"
+data = "my/data.npz"
+model = "mine_for_a_study:network"
+dims.width = 5
+training.epochs = 2
+
+[[rows]]
+unit = "relu"
+
+[[rows]]
+unit = "mish_of_a_study"
+"""
+    study = load(write(text))
+    assert study.imports == ("mine_for_a_study",)
+    assert [trial.setting for trial in plan(study).tuning] == ["relu", "mish_of_a_study"]
+    assert plan(study).tuning[0].spec.dims == {"width": 5}
+    wrong = text.replace("dims.width", "dims.depth")
+    assert "has no such argument: it has inputs, outputs, width" in refusal(write(wrong))
+
+
+def test_partial_marks_enter_the_trials(write: Write) -> None:
+    whole = load("table-utkface", sets=["only_parts=['age']"])
+    some = load("table-utkface", sets=["only_parts=['age']", "parts.age.partial=partial (600 of 23,708)"])
+    first, marked = plan(whole).tuning[0], plan(some).tuning[0]
+    assert marked.spec.partial == "partial (600 of 23,708)"
+    assert first.digest != marked.digest
+
+
+def test_a_study_from_a_newer_version_is_refused() -> None:
+    newer = load("demo").to_dict() | {"format": 2}
+    with pytest.raises(StudyError, match="format 2, but this apical reads up to 1: update apical"):
+        Study.from_dict(newer)
+    with pytest.raises(StudyError, match="this is no study as apical writes it: rows"):
+        Study.from_dict(load("demo").to_dict() | {"rows": 3})
+
+
+def test_equal_studies_have_equal_digests() -> None:
+    assert load("demo").digest == load("demo").digest != load("demo", sets=["trials=4"]).digest
