@@ -7,17 +7,18 @@ import typer
 from torch import nn
 
 from apical import report, study
-from apical.cli import shown
+from apical.cli import shown as screen
+from apical.cli.style import command, shown
 from apical.convert import convert_
 from apical.errors import InvalidArgumentError
 from apical.kernels import backend
 from apical.report import curves
 from apical.study import StudyResults
 
-app = typer.Typer(add_completion=False)
+app = command()
 
 
-@app.command(epilog="Example: apical demo -o demo")
+@app.command(epilog=shown("apical demo -o demo"))
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for everything.")] = Path("apical-demo"),
     train: Annotated[bool, typer.Option("--train/--no-train", help="Run the two small studies, too.")] = True,
@@ -44,9 +45,9 @@ def _run_study(name: str, output: Path, words: str) -> StudyResults:
     """A quick study with its progress and its table."""
     print(f"\n{words}: tuned by validation, then tested once\n", flush=True)
     found = study.load(name, quick=True)
-    with shown.progress() as tell:
+    with screen.progress() as tell:
         results = study.run(found, output / "studies" / found.name, progress=tell)
-    shown.print_results(results)
+    screen.print_results(results)
     return results
 
 
