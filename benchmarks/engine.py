@@ -52,7 +52,8 @@ def inside_epochs(folder: Path) -> float:
 def processor_seconds() -> float:
     """CPU seconds of this process and of its living children."""
     own = os.getpid()
-    return sum(_seconds(Path("/proc") / name) for name in os.listdir("/proc") if name.isdigit() and _is_ours(name, own))
+    ours = (path for path in Path("/proc").iterdir() if path.name.isdigit() and _is_ours(path.name, own))
+    return sum(map(_seconds, ours))
 
 
 def _is_ours(name: str, own: int) -> bool:
