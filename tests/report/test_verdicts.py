@@ -147,3 +147,14 @@ def test_the_summary_counts_the_verdicts_on_the_papers_claims(fashion) -> None:
     counts = {outcome: sum(v.outcome == outcome for v in report.verdicts) for outcome in OUTCOMES}
     said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     assert report.summary[0] == f"{len(report.verdicts)} claims of the paper are about these studies: {said}."
+
+
+def test_trials_that_shared_a_program_are_not_timed(fashion) -> None:
+    from apical.train import Execution
+
+    stacked = Execution(stacking="stacked(8, 0)")
+    rows = tuple(replace(r, trials=tuple(replace(t, execution=stacked) for t in r.trials)) for r in fashion.rows)
+    cost = claim("cost", metric="seconds", paper=(-0.9, 9.0))
+    assert verdict(fashion, cost).outcome == "reproduced"
+    found = verdict(replace(fashion, rows=rows), cost)
+    assert (found.outcome, "not measured" in found.reason) == ("undecided", True)

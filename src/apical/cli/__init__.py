@@ -8,7 +8,7 @@ from types import ModuleType
 from apical.errors import ApicalError, MissingExtraError
 
 COMMANDS = {
-    "demo": "see what apical does, in a minute, with no data needed",
+    "demo": "see what apical does, in three minutes at most, with no data needed",
     "data": "prepare, check, list and look at data sets",
     "train": "train one network on one data set, resumable at any time",
     "study": "run the tables and figures of the paper, or your own comparison",

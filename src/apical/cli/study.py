@@ -53,6 +53,9 @@ def run(
     ] = 0.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     stack: Annotated[bool, typer.Option("--stack/--no-stack", help="Train equal networks as one program.")] = True,
+    memory: Annotated[
+        float | None, typer.Option(min=0.001, help="GB that a worker may take for a stack of trials.")
+    ] = None,
     root: Annotated[Path | None, typer.Option(help="The folder or archive that holds the data.")] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Accept subsets of the data, and mark them so.")] = False,
 ) -> int:
@@ -66,7 +69,8 @@ def run(
         with shown.progress() as tell:
             results = study.run(
                 wanted, folder, engine=engine, options=places,
-                tune_trials=tune_trials, stack=stack, execution=how, partial=partial, progress=tell,
+                tune_trials=tune_trials, stack=stack,
+                memory=None if memory is None else 1e9 * memory, execution=how, partial=partial, progress=tell,
             )  # fmt: skip
     except KeyboardInterrupt:
         print(f"stopped, nothing finished is lost; continue with: apical study run {folder}")

@@ -1,6 +1,8 @@
 """Charts drawn with matplotlib: one SVG for the page and the folder, one PDF for the folder."""
 
+import re
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -18,6 +20,9 @@ TITLE_WIDTH = 52
 """Letters."""
 LEGEND, LEGEND_ROW = "legend", 0.17
 """Files bear their own legends; on the page, where one legend serves a gallery, they are cut off by this name."""
+
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+"""Characters that a name may hold and XML may not."""
 
 STYLE: dict[str, Any] = {
     "font.size": 8.5,
@@ -71,14 +76,16 @@ def svg_text(figure: Any, name: str) -> str:
     buffer = BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue().decode("utf-8")
+    return CONTROL.sub("", buffer.getvalue().decode("utf-8"))
 
 
 @contextmanager
 def _figure(chart: Chart) -> Iterator[Any]:
     matplotlib = extras.load("matplotlib", extra="lab")
     figure_class = extras.load("matplotlib.figure", extra="lab").Figure
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        # a browser finds letters that matplotlib's own font lacks; a PDF shows a box
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = figure_class(figsize=(WIDTH, 2.5), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.04, h_pad=0.04)
         DRAWERS[type(chart)](figure, chart)

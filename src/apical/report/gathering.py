@@ -1,5 +1,6 @@
 """A report as plain data: everything that a page says, before anything is drawn or written."""
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -138,8 +139,8 @@ def _trial(record: TrialRecord, row: str, setting: str, final: bool) -> Trial:
 
 
 def _command(results: StudyResults) -> str:
-    """What would run the rest."""
-    return results.commands[-1] if results.commands else f"apical study run {results.study.name}"
+    """What would run the rest, wherever the directory came from."""
+    return f"apical study run {shlex.quote(str(results.directory))}"
 
 
 def _unjudged_last(found: Verdict) -> bool:

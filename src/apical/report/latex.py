@@ -105,5 +105,5 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _plain(character: str) -> str:
-    folded = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-    return "".join(_COMMANDS.get(c, c) for c in folded) if folded.strip() else f"[U+{ord(character):04X}]"
+    folded = [c for c in unicodedata.normalize("NFKD", character) if " " < c <= "~"]
+    return "".join(_COMMANDS.get(c, c) for c in folded) or f"[U+{ord(character):04X}]"
