@@ -9,10 +9,11 @@ KERAS_ENVIRONMENTS := $(KERAS_BACKENDS:%=.venv-%/installed)
 PACKAGE_jax := jax
 PACKAGE_tensorflow := tensorflow-cpu
 
-.PHONY: help demo test test-slow test-matrix lint bench clean $(KERAS_TESTS)
+.PHONY: help demo docs test test-slow test-matrix lint bench clean $(KERAS_TESTS)
 
 help:
 	@echo "make demo         see what apical does"
+	@echo "make docs         build the documentation into site/"
 	@echo "make test         lint, types, architecture and tests (12 minutes at most)"
 	@echo "make test-slow    what takes minutes or needs more packages"
 	@echo "make test-keras-jax, make test-keras-tensorflow  apical.keras on these backends"
@@ -22,10 +23,14 @@ help:
 demo: $(VENV)/installed
 	$(BIN)/apical demo -o out/demo
 
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open site/index.html"
+
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not matrix"
 
-test-slow: $(VENV)/architectures $(VENV)/ray $(KERAS_TESTS)
+test-slow: $(VENV)/architectures $(VENV)/docs $(VENV)/ray $(KERAS_TESTS)
 	$(BIN)/pytest -n 2 -m "slow and not matrix"
 
 # apical.keras on the backends that have an environment of their own, without torch; on torch, it is part of `make test`.
@@ -56,6 +61,11 @@ $(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/apical
 # The public networks that conversion is tested on; without their dependencies, or they would bring another torch.
 $(VENV)/architectures: $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps -c constraints.txt torchvision timm
+	touch $@
+
+# What builds the documentation; `make test` does without.
+$(VENV)/docs: $(VENV)/installed
+	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[docs]"
 	touch $@
 
 # The cluster engine; `make test` shows that everything else works without it.

@@ -1,4 +1,7 @@
-"""Every code block of README and docs runs as it stands."""
+"""Every code block of README and docs runs as it stands.
+
+A block with a file name (`title="mine.py"`) is written to that file, for the other blocks of its page.
+"""
 
 import os
 import re
@@ -10,22 +13,32 @@ from pathlib import Path
 
 import pytest
 
+from apical import study
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r'^```(\w*)(?: title="([\w.-]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+MADE = ("command-line.md", "changelog.md")
+"""Pages that docs/hooks.py makes."""
 NOT_CODE = ("text", "toml", "bibtex")
 BLOCKS = [
-    pytest.param(language, code, id=f"{page.relative_to(ROOT)}:{page.read_text()[: match.start()].count(chr(10)) + 1}")
+    pytest.param(
+        page, language, code, id=f"{page.relative_to(ROOT)}:{page.read_text()[: match.start()].count(chr(10)) + 1}"
+    )
     for page in PAGES
     for match in BLOCK.finditer(page.read_text(encoding="utf-8"))
-    for language, code in [match.groups()]
+    for language, _, code in [match.groups()]
     if language not in NOT_CODE
 ]
 
 
-@pytest.mark.parametrize(("language", "code"), BLOCKS)
-def test_block_runs(language: str, code: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "language", "code"), BLOCKS)
+def test_block_runs(page: Path, language: str, code: str, tmp_path: Path) -> None:
+    for _, name, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if name:
+            (tmp_path / name).write_text(text, encoding="utf-8")
     runners = {"python": run_python, "sh": run_shell}
     assert language in runners, f"say what this block is: {', '.join(runners)}, or {', '.join(NOT_CODE)}"
     runners[language](code, tmp_path)
@@ -63,7 +76,30 @@ def check_extras(requirement: str) -> None:
     assert {extra for extra in rest.rstrip("]").split(",") if extra} <= set(declared)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_block_escapes(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert len(FENCE.findall(text)) == 2 * len(BLOCK.findall(text))
+
+
+def test_the_table_of_studies_holds_what_the_studies_hold() -> None:
+    text = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    lines = {
+        found[1]: line for line in text.splitlines() if (found := re.search(r"`apical study run ([\w-]+)` \|", line))
+    }
+    assert set(lines) == set(study.names())
+    for name, line in lines.items():
+        full, quick = (study.Plan(study.load(name, quick=quick), 1).count for quick in (False, True))
+        assert line.endswith(f"| {full} | {quick} |"), name
+
+
+def test_the_picture_of_the_layers_is_that_of_the_contract(tmp_path: Path) -> None:
+    finish([sys.executable, str(ROOT / "docs" / "draw_layers.py"), "layers.svg"], tmp_path)
+    assert (tmp_path / "layers.svg").read_text() == (ROOT / "docs" / "images" / "layers.svg").read_text()
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     links = [(page, target) for page in PAGES for target in LINK.findall(page.read_text(encoding="utf-8"))]
-    broken = [f"{page.name}: {to}" for page, to in links if "://" not in to and not (page.parent / to).exists()]
+    inside = [(page, to) for page, to in links if "://" not in to and to not in MADE]
+    broken = [f"{page.name}: {to}" for page, to in inside if not (page.parent / to).exists()]
     assert broken == []

@@ -1,6 +1,8 @@
 """The command line as users meet it."""
 
 import csv
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from apical import cli
+from apical.cli import tree
 
 
 def apical(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -25,8 +28,9 @@ def apical(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 def test_help_maps_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--help"]) == 0
     text = capsys.readouterr().out
-    assert all(name in text for name in cli.COMMANDS)
-    assert "example:" in text
+    assert all(f"\n{job}:\n" in text for job in cli.JOBS)
+    assert all(f"\n  {name} " in text for name in cli.COMMANDS)
+    assert "Examples:" in text
 
 
 def test_help_needs_the_standard_library_alone() -> None:
@@ -39,15 +43,36 @@ def test_help_needs_the_standard_library_alone() -> None:
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run([command, "--help"]) == 0
+    assert cli.run([command, "-h"]) == 0
     text = capsys.readouterr().out
-    assert f"apical {command}" in text
-    assert "Example" in text or "COMMAND" in text
+    assert text.startswith(f"Usage: apical {command}")
+    assert "─" not in text  # one style, plain text
+    assert re.search(rf"^  Examples?:\n    apical {command}", text, re.MULTILINE)
+
+
+def test_every_command_below_another_explains_itself() -> None:
+    for command in tree.flat():
+        assert command.summary
+        assert len(command.summary) <= 75, command.path  # it fits into the help of the command above
+        assert command.examples, command.path
+        assert all(line.startswith(f"apical {' '.join(command.path)}") for line in command.examples[:1])
+        assert all(parameter.help.strip() for parameter in command.parameters), command.path
+
+
+def test_examples_in_help_name_commands_and_options_that_exist() -> None:
+    known = {command.path: {*command.options, "-h", "--help"} for command in tree.flat()}
+    for command in tree.flat():
+        for example in command.examples:
+            words = shlex.split(example, comments=True)[1:]
+            path = tuple(words[:2]) if tuple(words[:2]) in known else (words[0],)
+            assert {word for word in words if re.match("--?[a-z]", word)} <= known[path], example
 
 
 def test_unknown_command_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["trian"]) == 2
-    assert "'trian' is no command; there are" in capsys.readouterr().err
+    assert "'trian' is no command; did you mean 'train'? There are demo" in capsys.readouterr().err
+    assert cli.run(["xyz"]) == 2
+    assert "'xyz' is no command; there are demo" in capsys.readouterr().err
 
 
 def test_unknown_option_and_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +121,7 @@ def test_without_the_lab_the_install_command_is_shown() -> None:
 
 
 def test_demo_prints_and_draws(tmp_path: Path) -> None:
-    result = apical("demo", "-o", str(tmp_path / "pictures"))
+    result = apical("demo", "--no-train", "-o", str(tmp_path / "pictures"))
     assert result.returncode == 0, result.stderr
     assert "computes XOR" in result.stdout
     assert (tmp_path / "pictures" / "ada.svg").read_text().startswith("<?xml")

@@ -145,3 +145,8 @@ def test_resident_pages_are_given_back(home, fabricate, monkeypatch):
     assert again.source._bounded
     assert torch.equal(torch.cat([b.inputs for b in again.batches(5).epoch()]), expected)
     assert again.source._touched == 0
+
+
+def test_batches_without_an_epoch_say_what_to_write():
+    with pytest.raises(InvalidArgumentError, match=r"write `for batch in batches.epoch\(k\)`"):
+        list(DIGITS.batches(8))

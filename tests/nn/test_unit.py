@@ -104,6 +104,7 @@ def test_a_unit_cannot_change() -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
+        (lambda: Unit("ADA"), "'ADA' is no kind of unit: did you mean 'ada'\\?"),
         (lambda: Unit("rleu"), "'rleu' is no kind of unit: did you mean 'relu'\\? There are relu, leaky_relu, tanh"),
         (lambda: Unit("relu", alpha=1.0), "'relu' has no setting 'alpha': it takes no settings"),
         (lambda: Unit("ada", leak=0.1), "'ada' has no setting 'leak': it takes alpha, c"),

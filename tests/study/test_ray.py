@@ -33,9 +33,12 @@ def cluster() -> Iterator[Any]:
     """Its head has one core; `grow` adds a node with another, `lose` kills one."""
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **SMALL})
-    yield SimpleNamespace(address=made.address, grow=lambda: made.add_node(num_cpus=1, **SMALL), lose=_killer(made))
-    made.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # whatever token lies in the home of who runs this
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **SMALL})
+        yield SimpleNamespace(address=made.address, grow=lambda: made.add_node(num_cpus=1, **SMALL), lose=_killer(made))
+        made.shutdown()
 
 
 def _killer(made: Any) -> Callable[[Any], None]:
@@ -177,8 +180,9 @@ def test_a_killed_and_an_interrupted_driver_can_be_started_again(
 
 @pytest.mark.slow
 def test_a_ray_of_this_machine_gives_a_trial_the_threads_it_asks_for(
-    write: Callable[..., Path], tmp_path: Path, numbers: Any, python: Any
+    write: Callable[..., Path], tmp_path: Path, numbers: Any, python: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # Ray writes its token there
     path, folder = write(THREADED), tmp_path / "ray"
     study.run(study.load(str(path)), tmp_path / "local", options=study.Options(cpus=2), stack=False)
     options = ("-d", folder, "--engine", "ray", "--address", "local", "--cpus-per-trial", "2", "--no-stack")

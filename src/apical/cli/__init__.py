@@ -3,22 +3,33 @@
 import sys
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from types import ModuleType
 
 from apical.errors import ApicalError, MissingExtraError
 
-COMMANDS = {
-    "demo": "see what apical does, in a minute, with no data needed",
-    "data": "prepare, check, list and look at data sets",
-    "train": "train one network on one data set, resumable at any time",
-    "study": "run the tables and figures of the paper, or your own comparison",
-    "predict": "let a trained network name new images, clips, texts or numbers",
-    "report": "write the report of studies: a page, Markdown, LaTeX, CSV, figures",
-    "bench": "measure the activations on this machine",
-    "convert": "show what conversion would do to a network, without writing anything",
-    "env": "show versions, CPU and which kernel serves, and why",
+JOBS = {
+    "Have a look": {
+        "demo": "see what apical does, in three minutes at most, with no data needed",
+        "env": "show versions, CPU and which kernel serves, and why",
+        "bench": "measure the activations on this machine",
+    },
+    "Use it in a network": {
+        "convert": "show what conversion would do to a network, without writing anything",
+        "train": "train one network on one data set, resumable at any time",
+        "predict": "let a trained network name new images, clips, texts or numbers",
+    },
+    "Compare activations": {
+        "data": "prepare, check, list and look at data sets",
+        "study": "run the tables and figures of the paper, or your own comparison",
+        "report": "write the report of studies: a page, Markdown, LaTeX, CSV, figures",
+    },
+    "Set up": {
+        "completion": "print the file that lets your shell complete apical's commands",
+    },
 }
-"""Name and one-line summary; command NAME lives in `apical.cli.NAME` as a typer application called `app`."""
+"""The map of the commands; command NAME lives in `apical.cli.NAME` as a typer application called `app`."""
+COMMANDS = {name: summary for job in JOBS.values() for name, summary in job.items()}
 
 INTERRUPTED = 130
 
@@ -39,10 +50,7 @@ def run(arguments: list[str]) -> int:
         print(f"apical {version('apical')}")
         return 0
     if arguments[0] not in COMMANDS:
-        print(
-            f"apical: {arguments[0]!r} is no command; there are {', '.join(COMMANDS)}: see apical --help",
-            file=sys.stderr,
-        )
+        print(f"apical: {_unknown(arguments[0])}", file=sys.stderr)
         return 2
     try:
         return _run_command(arguments[0], arguments[1:])
@@ -59,28 +67,41 @@ def run(arguments: list[str]) -> int:
 def overview() -> str:
     """The text of `apical --help`."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items()]
+    lines = []
+    for job, commands in JOBS.items():
+        lines += ["", f"{job}:", *(f"  {name:<{width}}  {summary}" for name, summary in commands.items())]
     return "\n".join(
         [
-            "usage: apical COMMAND [OPTIONS]",
+            "Usage: apical COMMAND [OPTIONS]",
             "",
-            "Apical dendrite activations and pyramidal neurons, and the laboratory that compares them.",
-            "",
-            "commands:",
+            "  Apical dendrite activations and pyramidal neurons, and the laboratory that compares them.",
             *lines,
             "",
-            "options:",
-            "  --help     this page; after a command, that command's own",
-            "  --version  the installed version",
-            "  --debug    show the traceback of an error",
+            "Options:",
+            "  -h, --help  Show this page; after a command, that command's own.",
+            "  --version   Show the installed version.",
+            "  --debug     Show the traceback of an error.",
             "",
-            "example: apical demo",
+            "Examples:",
+            "  apical demo",
+            '  apical train --data digits --model mlp-1 --unit "ada(alpha=0.3)" --epochs 5',
+            "  apical study run table-fashion-mlp --quick",
         ]
     )
 
 
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415  only who mistypes waits for it
+
+    close = get_close_matches(name.lower(), COMMANDS, n=1)
+    hint = f"did you mean {close[0]!r}? T" if close else "t"
+    return f"{name!r} is no command; {hint}here are {', '.join(COMMANDS)}: see apical --help"
+
+
 def _run_command(name: str, arguments: list[str]) -> int:
     typer = _lab()
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)  # modules of your own, such as those that a study names, are found where you work
     app = import_module(f"apical.cli.{name}").app
     command = typer.main.get_command(app)
     try:

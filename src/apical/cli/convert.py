@@ -8,14 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
+from apical.cli.style import command, shown
 from apical.errors import InvalidArgumentError
 
-app = typer.Typer(add_completion=False)
+app = command()
 
 
 @app.command(
     no_args_is_help=True,
-    epilog='Example: apical convert mypackage.networks:resnet --unit "pynada(alpha=0.3,c=1)" --input 8,3,224,224',
+    epilog=shown(
+        "apical convert mynetworks:resnet --unit pynada",
+        'apical convert mynetworks:resnet --unit "pynada(alpha=0.3,c=1)" --input 8,3,224,224',
+        "apical convert mynetworks:resnet --unit leaky_ada --kinds relu,tanh --only layer4",
+    ),
 )
 def convert(
     model: Annotated[str, typer.Argument(help="The network: package.module:factory, called without arguments.")],
@@ -29,7 +34,12 @@ def convert(
     ] = None,
     keep_function: Annotated[bool, typer.Option(help="Start apical branches at zero.")] = False,
 ) -> None:
-    """Show what convert_ would do to a network: a row for each activation. Nothing is written."""
+    """Show what convert_ would do to a network: a row for each activation. Nothing is written.
+
+    The network is what the function or class package.module:factory returns when it is called without arguments;
+    modules of the working directory are found too. Each row says what the activation was, what it becomes, and why one
+    is kept. Ends with 1 where nothing can be converted.
+    """
     import torch  # noqa: PLC0415 - after the arguments are read, so that --help answers at once
 
     from apical.convert import convert_  # noqa: PLC0415

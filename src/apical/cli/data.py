@@ -11,17 +11,18 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from apical import data
+from apical.cli.style import group, shown
 from apical.data.archives import Progress as Report
 from apical.data.cache import Store
 from apical.data.preparing import partial_mark
 from apical.data.split import Parts
 from apical.errors import InvalidArgumentError
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Prepare, check, list and look at data sets.",
-    rich_markup_mode=None,
+app = group(
+    "Prepare, check, list and look at data sets. They are kept under APICAL_HOME, by default your cache folder.",
+    "apical data list",
+    "apical data prepare fashion-mnist",
+    "apical data show fashion-mnist -o samples.png",
 )
 
 Name = Annotated[str, typer.Argument(help="A name from `apical data list`.")]
@@ -40,14 +41,19 @@ def progress_bar() -> Iterator[Report]:
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
 
 
-@app.command(epilog="Example: apical data prepare fashion-mnist")
+@app.command(epilog=shown("apical data prepare fashion-mnist", "apical data prepare tiny-imagenet --root ~/Downloads"))
 def prepare(
     name: Name,
     root: Root = None,
     partial: Partial = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Decoding processes; all cores by default.")] = None,
 ) -> None:
-    """Find or download a data set, verify it, and convert it once for fast reading."""
+    """Find or download a data set, verify it, make it ready.
+
+    Fashion-MNIST is downloaded; of the others you fetch the official files yourself and name their folder or archive
+    with --root: `apical data describe NAME` says which. The data is converted once, for fast reading; a second call
+    finds the work done. Stopped at any moment, it leaves nothing half-made behind.
+    """
     with progress_bar() as report:
         folder = data.prepare(name, root, partial=partial, workers=workers, progress=report)
     if folder is None:
@@ -64,9 +70,12 @@ def prepare(
         print(f"note: {note}")
 
 
-@app.command(epilog="Example: apical data verify fashion-mnist")
+@app.command(epilog=shown("apical data verify fashion-mnist"))
 def verify(name: Name, root: Root = None, partial: Partial = False) -> None:
-    """Compare a prepared data set with the hashes taken when it was made."""
+    """Compare a prepared data set with the hashes of its making.
+
+    Ends with 1, and the names of the files, where something has changed.
+    """
     with progress_bar() as report:
         folder = data.verify(name, root, partial=partial, progress=report)
     print(
@@ -74,7 +83,7 @@ def verify(name: Name, root: Root = None, partial: Partial = False) -> None:
     )
 
 
-@app.command("list", epilog="Example: apical data list")
+@app.command("list", epilog=shown("apical data list"))
 def list_() -> None:
     """What there is, what is ready, how large it is, and where."""
     table = Table("name", "state", "size", "licence", box=None, pad_edge=False)
@@ -90,13 +99,13 @@ def list_() -> None:
         print(f"  {place}")
 
 
-@app.command(epilog="Example: apical data describe crema-d")
+@app.command(epilog=shown("apical data describe crema-d"))
 def describe(name: Name) -> None:
-    """What a data set holds, its licence and citation, and what you must fetch for it."""
+    """Content, licence and citation, and what you must fetch."""
     print(data.describe(name))
 
 
-@app.command(epilog='Example: apical data show fashion-mnist --corrupt "input-noise(sigma=0.3)" -o noisy.png')
+@app.command(epilog=shown('apical data show fashion-mnist --corrupt "input-noise(sigma=0.3)" -o noisy.png'))
 def show(
     name: Annotated[str, typer.Argument(help="A name from `apical data list`, or the path of your own data.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page: .png, .pdf or .svg.")],
@@ -107,7 +116,10 @@ def show(
     seed: Annotated[int, typer.Option(help="Which samples.")] = 0,
     corrupt: Annotated[list[str] | None, typer.Option(help="A corruption; may be given several times.")] = None,
 ) -> None:
-    """Draw a sheet of samples with their labels: images, spectrograms, text."""
+    """Draw a sheet of samples with their labels.
+
+    Images, spectrograms or texts of one split, with corruptions if you like.
+    """
     from apical.report import sheets  # noqa: PLC0415  only this command draws
 
     if not output.parent.is_dir():

@@ -1,13 +1,15 @@
 """`apical env`."""
 
-import typer
-
 from apical import env
+from apical.cli.style import command, shown
 
-app = typer.Typer(add_completion=False)
+app = command()
 
 
-@app.command(epilog="Example: apical env")
+@app.command(epilog=shown("apical env"))
 def show() -> None:
-    """Show versions, CPU and which kernel serves, and why."""
+    """Show versions, CPU and which kernel serves, and why.
+
+    Copy its output into a bug report. `python -m apical.env` shows the same where the laboratory is not installed.
+    """
     env.main()

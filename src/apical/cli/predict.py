@@ -9,20 +9,28 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from apical.cli.style import command, shown
 from apical.errors import InvalidArgumentError
 from apical.train import Prediction, predict
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command()
 
 
-@app.command(epilog="Example: apical predict runs/my-run shirt.png shoe.jpg --csv -")
+@app.command(
+    epilog=shown(
+        "apical predict runs/my-run shirt.png shoe.jpg", "apical predict runs/my-run new.npz --csv answers.csv"
+    )
+)
 def show(
     directory: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     inputs: Annotated[list[Path], typer.Argument(help="Images, .wav clips, .txt texts, or .npz with an array x.")],
     csv_: Annotated[Path | None, typer.Option("--csv", help="Write CSV to this file (- for the screen).")] = None,
     top: Annotated[int, typer.Option(min=1, help="Classes shown for each sample in the table.")] = 3,
 ) -> None:
-    """Let a trained network name new samples: a table, or CSV with every probability."""
+    """Let a trained network name new samples: a table, or CSV with every probability.
+
+    The samples are treated as the training data was: scaled, resized, cut or read from the end.
+    """
     if csv_ is not None and csv_ != Path("-") and not csv_.parent.is_dir():
         raise InvalidArgumentError(f"--csv is {csv_}, but the folder {csv_.parent} does not exist: create it first")
     found = predict(directory, inputs)

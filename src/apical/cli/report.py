@@ -6,24 +6,36 @@ from typing import Annotated
 
 import typer
 
+from apical.cli.style import command, shown
 from apical.errors import StudyError
 from apical.report import write
 from apical.study import read
 from apical.study.results import StudyResults
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command()
 
 FOLDER = Path("studies")
 
 
-@app.command(epilog="Example: apical report demo -o report")
+@app.command(
+    no_args_is_help=True,
+    epilog=shown(
+        "apical report demo -o report",
+        "apical report table-fashion-mlp table-fashion-cnn --open",
+        "apical report studies/mine studies/theirs --compare",
+    ),
+)
 def report(
     studies: Annotated[list[str], typer.Argument(help="Study directories, or names of studies in ./studies.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the report.")] = Path("report"),
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Put two studies side by side.")] = False,
 ) -> None:
-    """Write the report of studies, finished or not: one HTML page, Markdown, LaTeX, CSV, figures."""
+    """Write the report of studies, finished or not.
+
+    One HTML page that needs nothing else, the same as Markdown and LaTeX, the tables as CSV, the figures as SVG and
+    PDF. An unfinished study says what is missing.
+    """
     page = write([_read(name) for name in studies], output, compare=compare)
     print(f"wrote {page} and, beside it, report.md, report.tex, tables/ and figures/")
     if open_:

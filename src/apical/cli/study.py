@@ -9,17 +9,19 @@ import typer
 
 import apical
 from apical import study
-from apical.cli import shown
+from apical.cli import shown as screen
+from apical.cli.style import group, shown
 from apical.errors import InvalidArgumentError
 from apical.study.file import Study
 from apical.study.store import STUDY
 from apical.study.template import TEMPLATE
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Run the tables and figures of the paper, or your own comparison, to their results.",
-    rich_markup_mode=None,
+app = group(
+    "Run the tables and figures of the paper, or your own comparison, to their results.",
+    "apical study list",
+    "apical study run table-fashion-mlp --quick",
+    "apical study status table-fashion-mlp --watch",
+    "apical study new my-study.toml",
 )
 
 STOPPED = 130
@@ -34,7 +36,13 @@ Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a field of
 Quick = Annotated[bool, typer.Option("--quick", help="The reduced variant: fewer epochs, trials and settings.")]
 
 
-@app.command(epilog="Example: apical study run table-fashion-mlp --quick")
+@app.command(
+    epilog=shown(
+        "apical study run table-fashion-mlp --quick",
+        "apical study run my-study.toml --workers 4",
+        "apical study run my-study.toml --set training.epochs=3 -d studies/short",
+    )
+)
 def run(
     name: Name,
     directory: Directory = None,
@@ -53,42 +61,55 @@ def run(
     ] = 0.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     stack: Annotated[bool, typer.Option("--stack/--no-stack", help="Train equal networks as one program.")] = True,
+    memory: Annotated[
+        float | None, typer.Option(min=0.001, help="GB that a worker may take for a stack of trials.")
+    ] = None,
     root: Annotated[Path | None, typer.Option(help="The folder or archive that holds the data.")] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Accept subsets of the data, and mark them so.")] = False,
 ) -> int:
-    """Tune by validation, choose, train the chosen settings, test them once. Stop it at any time, start it again."""
+    """Tune, choose, train and test the rows of a study.
+
+    Settings are compared on the validation data; the chosen ones are trained on all their trials and open the test
+    data once. The directory receives everything. Stop it at any time and start it again: finished trials are never
+    run twice. Several machines may run one directory at the same time. Ends with 0, with 1 where trials failed
+    (`apical study retry` lets them run again), with 130 where it was stopped.
+    """
     how = apical.train.Execution(device=device, threads=cpus, root=None if root is None else str(root))
     wanted = _study(name, quick=quick, sets=set_, tune_c=tune_c)
     folder = directory or (Path(name) if (Path(name) / STUDY).is_file() else FOLDER / wanted.name)
     print(f"{wanted.title}: {len(wanted.trained)} rows, {wanted.trials} trials each, in {folder}", flush=True)
     places = study.Options(workers=workers, cpus=cpus, gpus=gpus, address=address)
     try:
-        with shown.progress() as tell:
+        with screen.progress() as tell:
             results = study.run(
                 wanted, folder, engine=engine, options=places,
-                tune_trials=tune_trials, stack=stack, execution=how, partial=partial, progress=tell,
+                tune_trials=tune_trials, stack=stack,
+                memory=None if memory is None else 1e9 * memory, execution=how, partial=partial, progress=tell,
             )  # fmt: skip
     except KeyboardInterrupt:
         print(f"stopped, nothing finished is lost; continue with: apical study run {folder}")
         return STOPPED
-    shown.print_results(results)
-    return shown.conclude(results)
+    screen.print_results(results)
+    return screen.conclude(results)
 
 
-@app.command(epilog="Example: apical study status table-fashion-mlp")
+@app.command(epilog=shown("apical study status table-fashion-mlp"))
 def status(
     where: Where,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it live until it is finished.")] = False,
 ) -> None:
-    """Rows and the states of their trials, the best so far, what runs where, and the time left."""
+    """The states of the trials, the best so far, the time left.
+
+    With the names of the machines where trials run, and the reasons of those that failed.
+    """
     folder = _directory(where)
     if watch:
-        shown.watch(folder)
+        screen.watch(folder)
     else:
-        shown.print_status(folder)
+        screen.print_status(folder)
 
 
-@app.command(epilog="Example: apical study watch table-fashion-mlp")
+@app.command(epilog=shown("apical study watch table-fashion-mlp"))
 def watch(
     where: Where,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 0,
@@ -105,16 +126,16 @@ def watch(
     apical.report.watch(_directory(where), port=port, refresh=refresh, started=started)
 
 
-@app.command(epilog="Example: apical study show table-fashion-mlp 3f2a91")
+@app.command(epilog=shown("apical study show table-fashion-mlp 3f2a91"))
 def show(
     where: Where,
     trial: Annotated[str, typer.Argument(help="The start of a trial's digest, as status and export show it.")],
 ) -> None:
     """One trial: what it is, how it went, where it lies."""
-    shown.print_trial(_directory(where), trial)
+    screen.print_trial(_directory(where), trial)
 
 
-@app.command(epilog="Example: apical study retry table-fashion-mlp")
+@app.command(epilog=shown("apical study retry table-fashion-mlp"))
 def retry(
     where: Where,
     trials: Annotated[list[str] | None, typer.Argument(help="Starts of digests; by default all that failed.")] = None,
@@ -126,7 +147,7 @@ def retry(
     print(f"{len(again)} trials will be run again by: apical study run {folder}" if again else "no trial has failed")
 
 
-@app.command(epilog="Example: apical study export table-fashion-mlp -o results.parquet")
+@app.command(epilog=shown("apical study export table-fashion-mlp -o results.parquet"))
 def export(
     where: Where,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file: .parquet, .csv or .json.")],
@@ -135,19 +156,22 @@ def export(
     print(f"wrote {study.export(_directory(where), output)}")
 
 
-@app.command(epilog="Example: apical study merge studies/all studies/laptop studies/cluster")
+@app.command(epilog=shown("apical study merge studies/all studies/laptop studies/cluster"))
 def merge(
     target: Annotated[Path, typer.Argument(help="The directory that receives; made where it is not there.")],
     sources: Annotated[list[Path], typer.Argument(help="Directories of the same study; they stay as they are.")],
 ) -> None:
-    """Bring the finished trials of several directories of one study together."""
+    """Bring the trials of several directories together.
+
+    They must belong to one study. Only finished trials are copied, each once.
+    """
     done = study.merge(target, *sources)
     damaged = f", {done.damaged} are damaged and were left out" if done.damaged else ""
     print(f"{done.copied} trials came into {target}, {done.known} were there already{damaged}")
     print(f"what is left is run by: apical study run {target}")
 
 
-@app.command(epilog="Example: apical study schema -o study.schema.json")
+@app.command(epilog=shown("apical study schema -o study.schema.json"))
 def schema(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it here, for your editor.")] = None,
 ) -> None:
@@ -159,17 +183,20 @@ def schema(
     _write(output, text + "\n")
 
 
-@app.command("list", epilog="Example: apical study list")
+@app.command("list", epilog=shown("apical study list"))
 def list_(
     time: Annotated[
         bool, typer.Option("--time/--no-time", help="Estimate the time each takes on this machine.")
     ] = True,
 ) -> None:
-    """The studies that come with apical: rows, trials, time on this machine, and whether their data is ready."""
-    shown.print_list(time=time)
+    """The studies that come with apical.
+
+    Rows, trials, time on this machine, and whether their data is ready.
+    """
+    screen.print_list(time=time)
 
 
-@app.command(epilog="Example: apical study new my-study.toml")
+@app.command(epilog=shown("apical study new my-study.toml"))
 def new(path: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:
     """Write a commented study file for your own data, network and rows."""
     if path.exists():

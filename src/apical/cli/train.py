@@ -11,18 +11,26 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from apical.cli.style import command, shown
 from apical.errors import InvalidArgumentError
 from apical.train import Event, Execution, TrialResult, TrialSpec, evaluate, run
 from apical.train.evaluation import OUTPUTS, TestResult
 from apical.train.reporting import Callback
 from apical.train.result import stored_spec
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = command()
 
 STOPPED = 130
 
 
-@app.command(epilog='Example: apical train --data digits --model mlp-1 --unit "ada(alpha=0.3)" --epochs 5')
+@app.command(
+    epilog=shown(
+        'apical train --data digits --model mlp-1 --unit "ada(alpha=0.3)" --epochs 5',
+        "apical train --data fashion-mnist --model lenet --unit pynada",
+        "apical train --data my-photos/ --model resnet-18 --set size=64 -o runs/photos",
+        "apical train --resume runs/photos",
+    )
+)
 def train(
     data: Annotated[str | None, typer.Option(help="A name from `apical data list`, or the path of your own.")] = None,
     model: Annotated[str | None, typer.Option(help="A network's name, or package.module:factory.")] = None,
@@ -48,7 +56,13 @@ def train(
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     test: Annotated[bool, typer.Option("--test/--no-test", help="Open the test split, once, at the end.")] = True,
 ) -> int:
-    """Train one network on one data set; stop it at any time and start it again."""
+    """Train one network on one data set; stop it at any time and start it again.
+
+    What you do not say is the paper's protocol for that data and network, where it has one. The folder of the run
+    receives the trial (spec.json), a checkpoint after each epoch, the weights of the best epoch by validation, the
+    history, and the test outputs. Ends with 0, with 130 where it was stopped (the last line says how to go on), with 1
+    on an error.
+    """
     how = Execution(
         device=device, devices=devices, strategy=strategy, threads=threads, compile=compile_,
         tensorboard=tensorboard, root=None if root is None else str(root),

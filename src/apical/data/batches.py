@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import Full, Queue
 from threading import Event, Thread
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -63,6 +63,11 @@ class Batches:
     def __len__(self) -> int:
         whole, rest = divmod(len(self.split), self.size)
         return whole + (rest > 0 and not self.drop_last)
+
+    def __iter__(self) -> NoReturn:
+        raise InvalidArgumentError(
+            "batches belong to an epoch, which decides their order: write `for batch in batches.epoch(k)` for epoch k"
+        )
 
     def positions(self, epoch: int = 0) -> list[NDArray[np.int64]]:
         """The positions of each batch of this rank."""

@@ -31,9 +31,9 @@ def get(name: str) -> Recipe:
     """The recipe of a data set, or the names there are."""
     if name in RECIPES:
         return RECIPES[name]
-    near = difflib.get_close_matches(name, RECIPES, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = difflib.get_close_matches(name.lower(), RECIPES, n=1)
+    hint = f"did you mean {near[0]!r}? T" if near else "t"
     raise InvalidArgumentError(
-        f"there is no data set {name!r}{hint} There are {', '.join(RECIPES)}, and a folder of class folders, a .csv or "
+        f"there is no data set {name!r}: {hint}here are {', '.join(RECIPES)}, and a folder of class folders, a .csv or "
         "an .npz of your own, by its path"
     )

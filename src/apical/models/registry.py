@@ -86,7 +86,7 @@ def find(name: str) -> Network:
         return network
     if isinstance(name, str) and ":" in name:
         return Network(_imported(name))
-    close = get_close_matches(str(name), names(), n=1)
+    close = get_close_matches(str(name).lower(), names(), n=1)
     hint = f"did you mean {close[0]!r}? T" if close else "t"
     raise InvalidArgumentError(
         f"{name!r} is no network: {hint}here are {', '.join(names())}; apical.models.register adds others, "

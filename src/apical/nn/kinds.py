@@ -82,7 +82,7 @@ def find(name: str) -> Standard | Pyramidal:
     """The kind of that name, or the sentence that lists them all."""
     kind = _BUILT_IN.get(name) or _REGISTERED.get(name)
     if kind is None:
-        close = get_close_matches(str(name), names(), n=1)
+        close = get_close_matches(str(name).lower(), names(), n=1)
         hint = f"did you mean {close[0]!r}? T" if close else "t"
         raise InvalidArgumentError(
             f"{name!r} is no kind of unit: {hint}here are {', '.join(names())}; apical.register_unit adds others"

@@ -61,12 +61,18 @@ class Plan:
             raise InvalidArgumentError(f"row {key!r} has no setting {setting!r}: it has {self._settings[key]}")
         return tuple(self._trials(self.study.row(key), setting, self.study.trials))
 
-    def stacks(self, planned: Sequence[Planned]) -> tuple[tuple[Planned, ...], ...]:
-        """The jobs that the trials are given out in, in their order: one by one, until workers train stacks.
+    @cached_property
+    def tuning_stacks(self) -> tuple[tuple[Planned, ...], ...]:
+        """The tuning trials, each once, in stacks."""
+        return self.stacks(tuple({trial.digest: trial for trial in self.tuning}.values()))
 
-        `grouped` is what it will say then: which trials can be trained as one.
-        """
-        return tuple((trial,) for trial in planned)
+    def stacks(self, planned: Sequence[Planned]) -> tuple[tuple[Planned, ...], ...]:
+        """The trials in groups that can be trained as one, each of at most `study.stack`, in the given order."""
+        return grouped(planned, self.study.stack)
+
+    def alone(self, trial: Planned) -> bool:
+        """True where a trial cannot be part of a stack."""
+        return stack_key(trial.spec) is None
 
     @property
     def count(self) -> int:

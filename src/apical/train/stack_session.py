@@ -1,5 +1,6 @@
 """A stack in progress: the stacked network, what is each trial's own, and the way to one file and back."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +30,6 @@ from apical.train.stacked_parameters import StackedAdam
 from apical.train.trial import finish, input_facts, open_data
 
 STACK = "stack.safetensors"
-_OWN = ("history", "timings", "dynamics", "best")
 
 
 @dataclass(eq=False)
@@ -46,9 +46,6 @@ class Member:
     dynamics: dict[str, Any] = field(default_factory=dict)
     best: dict[str, Any] = field(default_factory=lambda: {"epoch": 0, "value": None})
     result: TrialResult | None = None
-
-    def facts(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _OWN}
 
     def finite(self) -> bool:
         return all(bool(torch.isfinite(p).all()) for p in self.network.parameters())
@@ -82,6 +79,7 @@ class StackSession:
         self.loss_sum = torch.zeros(len(specs), dtype=torch.float64)
         self.epoch = self.batch = self.samples = 0
         self.seconds = 0.0
+        self._told: list[str] = []  # an epoch of all trials as JSON: written once, though it is saved many times
         self._environment = env.facts()
         self._saved = perf_counter()
 
@@ -133,6 +131,8 @@ class StackSession:
 
     def check_weights(self) -> None:
         """End the trials whose weights are not finite."""
+        if all(bool(torch.isfinite(s.model).all()) for s in self.network.parameters.all):
+            return
         for member in self.running:
             if not member.finite():
                 self.diverge(member)
@@ -166,6 +166,9 @@ class StackSession:
                 member.best = {"epoch": self.epoch + 1, "value": number(value)}
                 self.network.parameters.remember(member.network)
             records.append((member.trial, member.history[-1]))
+        self._told.append(
+            json.dumps([(m.history[-1], m.timings[-1]) if m.result is None else None for m in self.members])
+        )
         self.epoch += 1
         self.batch = self.samples = 0
         self.loss_sum.zero_()
@@ -271,9 +274,14 @@ class StackSession:
             copy_into(own, stored.tensors, what=str(self.path))
             self.epoch, self.batch, self.samples = facts["epoch"], facts["batch"], facts["samples"]
             self.seconds = facts["seconds"]
-            for member, values in zip(self.members, facts["members"], strict=True):
-                for name in _OWN:
-                    setattr(member, name, values[name])
+            self._told = facts["told"]
+            for member, best, dynamics in zip(self.members, facts["best"], facts["dynamics"], strict=True):
+                member.best, member.dynamics = best, dynamics
+            for records in map(json.loads, self._told):
+                for member, record in zip(self.members, records, strict=True):
+                    if record is not None:
+                        member.history.append(record[0])
+                        member.timings.append(record[1])
         for member in self.members:
             if (member.folder / RESULT).exists():
                 member.result = TrialResult.load(member.folder)
@@ -282,7 +290,8 @@ class StackSession:
     def _facts(self) -> dict[str, Any]:
         names = ("composition", "epoch", "batch", "samples", "seconds")
         own = {name: getattr(self, name) for name in names}
-        return own | {"data": self.identity, "members": [m.facts() for m in self.members]}
+        each = {name: [getattr(m, name) for m in self.members] for name in ("best", "dynamics")}
+        return own | each | {"data": self.identity, "told": self._told}
 
 
 def memory_of(spec: TrialSpec, execution: Execution | None = None) -> int:

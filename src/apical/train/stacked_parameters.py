@@ -48,6 +48,10 @@ class Parameters:
             self.all.append(made)
         return self._known[key]
 
+    def place(self, parameter: nn.Parameter) -> tuple[Stacked, int]:
+        """The stacked parameter and the row in which a network's own lies."""
+        return self._places[id(parameter)]
+
     def best_of(self, network: nn.Module) -> dict[str, Tensor]:
         """The weights of one network's best epoch, by name."""
         found = {name: self._places[id(p)] for name, p in network.named_parameters()}

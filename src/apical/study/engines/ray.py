@@ -98,8 +98,8 @@ class RayEngine:
         if not self.workers:
             nodes = {f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in _nodes()}
             raise StudyError(
-                f"a trial of {self.options.cpus} CPUs and {self.options.gpus:g} GPUs fits on no node of the Ray cluster, "
-                f"which have {' or '.join(sorted(nodes))}: lower --cpus-per-trial or --gpus-per-trial"
+                f"a trial of {self.options.cpus} CPUs and {self.options.gpus:g} GPUs fits on no node of the Ray "
+                f"cluster, which have {' or '.join(sorted(nodes))}: lower --cpus-per-trial or --gpus-per-trial"
             )
 
 
@@ -136,7 +136,11 @@ def _join(address: str, *, cores: int | None) -> None:
         with _signals_kept():
             ray.init(address=address, **own, **quiet)
     except (OSError, RuntimeError, ValueError, RayError) as error:
-        raise _no_cluster(address, str(error).strip().splitlines()[0]) from error
+        raise _no_cluster(address, _first_sentence(error)) from error
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).strip().splitlines()[0].partition(". ")[0]
 
 
 def _check_address(address: str) -> None:
