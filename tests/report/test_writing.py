@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from apical import stats
 from apical import study as studies
 from apical.errors import InvalidArgumentError, StudyError
-from apical.report import latex, markdown, write
+from apical.report import latex, markdown, write, writing
 
 
 class Elements(HTMLParser):
@@ -128,7 +128,7 @@ def test_every_number_of_the_page_equals_the_export(fashion, fashion_folder: Pat
     """Each number names its trials: it is computed again from what `study export` writes."""
     exported = json.loads(studies.export(fashion.directory, tmp_path / "all.json").read_text(encoding="utf-8"))
     rows = exported if isinstance(exported, list) else exported["trials"]
-    trials = {row["digest"]: row for row in rows}
+    trials = {row["digest"][:16]: row for row in rows}
     paper = {row.key: row.paper for row in fashion.study.rows}
     page = (fashion_folder / "index.html").read_text(encoding="utf-8")
     found = NUMBER.findall(page)
@@ -159,7 +159,7 @@ def test_every_number_of_the_page_equals_the_export(fashion, fashion_folder: Pat
 
 
 def test_every_p_value_and_time_of_the_page_is_that_of_its_trials(fashion, fashion_folder: Path) -> None:
-    records = {t.digest: t for row in fashion.rows for t in row.trials}
+    records = {t.digest[:16]: t for row in fashion.rows for t in row.trials}
     found = NUMBER.findall((fashion_folder / "index.html").read_text(encoding="utf-8"))
     tests = [(value, digests.split()) for value, digests, _, _, how, _ in found if how == "test"]
     times = [(value, digests.split()) for value, digests, _, _, how, _ in found if how == "median"]
@@ -180,6 +180,16 @@ def test_csv_has_full_precision_and_the_trials(fashion, fashion_folder: Path) ->
     assert rows["mlp-1/ada"]["best_trial"] == best.digest
     assert len(rows["mlp-1/ada"]["trials"].split()) == 5
     assert rows["mlp-1/xiao-relu"]["ours"] == ""
+
+
+def test_a_page_that_would_be_too_large_leaves_details_to_the_folder(fashion, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(writing, "LIMIT", 100_000)
+    page = write([fashion], tmp_path).read_text(encoding="utf-8")
+    assert "Learning curves" not in page
+    assert "this page leaves learning curves and dynamics to figures/" in page
+    assert page.count('id="t-') == sum(len(row.trials) for row in fashion.rows) == 110
+    assert (tmp_path / "figures" / "table-fashion-mlp-mlp-1-learning-1.svg").is_file()
+    assert len((tmp_path / "tables" / "trials.csv").read_text(encoding="utf-8").splitlines()) == 191
 
 
 def test_an_unfinished_study_says_so_and_how_to_go_on(tmp_path: Path, make) -> None:

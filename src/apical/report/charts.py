@@ -1,7 +1,7 @@
 """What a figure shows, as plain data. Gathered in `apical.report.figures`, drawn in `apical.report.draw`."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
@@ -97,9 +97,13 @@ class Pictures(Chart):
 
 @dataclass(frozen=True)
 class Gallery:
-    """Charts that belong together, with one legend of (label, kind, dashed)."""
+    """Charts that belong together, with one legend of (label, kind, dashed).
+
+    `detail`: a page that grows too large leaves them to the folder of figures.
+    """
 
     title: str
     caption: str
     charts: tuple[Chart, ...]
-    legend: tuple[tuple[str, str, bool], ...] = field(default=())
+    legend: tuple[tuple[str, str, bool], ...] = ()
+    detail: bool = False

@@ -138,14 +138,14 @@ def learning(study: str, results: StudyResults) -> Gallery:
     """The validation metric over the epochs, one chart for each part and group."""
     charts = list(_by_group(study, results, "learning", _validation, "validation "))
     caption = "Mean over the trials of the chosen setting; bands from the lowest to the highest trial."
-    return Gallery("Learning curves", caption, tuple(charts), _legend(charts))
+    return Gallery("Learning curves", caption, tuple(charts), _legend(charts), detail=True)
 
 
 def alphas(study: str, results: StudyResults) -> Gallery:
     """Learned alphas (and betas of Swish) over the epochs."""
     charts = list(_by_group(study, results, "learned", _learned, "learned value of "))
     caption = "The learned alpha of ADA, or beta of Swish; the mean where a network has several."
-    return Gallery("Learned parameters", caption, tuple(charts), _legend(charts))
+    return Gallery("Learned parameters", caption, tuple(charts), _legend(charts), detail=True)
 
 
 def dynamics(study: str, results: StudyResults) -> Gallery:
@@ -165,7 +165,7 @@ def dynamics(study: str, results: StudyResults) -> Gallery:
         "On one batch of each epoch: inactive where a unit's input is below 0; saturated where alpha times the input "
         "exceeds 5, far behind ADA's peak; the Euclidean norm of the gradient of all parameters."
     )
-    return Gallery("Inside the networks", caption, tuple(charts), _legend(charts))
+    return Gallery("Inside the networks", caption, tuple(charts), _legend(charts), detail=True)
 
 
 def _with_log(chart: Lines) -> Lines:
@@ -179,7 +179,7 @@ def _by_group(
     titles = {group.name: group.title for group in results.study.groups}
     for part in results.study.parts:
         groups: dict[str, list[RowResults]] = {}
-        for found in _of_part(results, part):
+        for found in (row for row in _of_part(results, part) if not row.row.quoted):
             groups.setdefault(titles.get(found.row.group or "", OTHERS), []).append(found)
         for number, (group, rows) in enumerate(groups.items(), start=1):
             name = f"{study}-{part.name}-{what}-{number}"

@@ -3,7 +3,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isfinite
 
@@ -91,6 +91,18 @@ def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool =
         tuple(dict.fromkeys(evidence.book.faults)), _overview(), apical.__version__,
         datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )  # fmt: skip
+
+
+def slim(report: Report) -> Report:
+    """The report without details and tuning trials, for a page that would be too large; the folder has them."""
+    sections = tuple(
+        replace(
+            s, galleries=tuple(g for g in s.galleries if not g.detail), trials=tuple(t for t in s.trials if t.final)
+        )
+        for s in report.sections
+    )
+    left_out = "To stay small, this page leaves learning curves and dynamics to figures/, tuning trials to tables/."
+    return replace(report, sections=sections, summary=(*report.summary, left_out))
 
 
 def _shipped(judged: Sequence[Claim]) -> dict[str, Study]:

@@ -14,6 +14,8 @@ from apical.report.sides import Sides
 from apical.report.svg import inline
 from apical.report.tables import Table
 
+SHORT = 16
+"""Letters of a digest that name a trial on the page."""
 TEMPLATES = Path(__file__).parent / "templates"
 LIGHT = (
     "--bg:#fcfbf9; --ink:#1d2329; --faint:#5b6570; --grid:#d9dde2; --rule:#e6e3dd; --accent:#1f5fbf; --wash:#f3f1ec; "
@@ -47,6 +49,7 @@ def page(
             show_p=show_p,
             show_count=show_count,
             variable=palette.variable,
+            short=lambda digests: " ".join(digest[:SHORT] for digest in digests),
             has_paper=has_paper,
             has_tests=has_tests,
             label=_label,
@@ -94,7 +97,7 @@ def _anchors(markup: Callable[[str], Any]) -> Callable[[Trial], Any]:
     given: set[str] = set()
 
     def anchor(trial: Trial) -> Any:
-        name = f"t-{trial.digest[:16]}"
+        name = f"t-{trial.digest[:SHORT]}"
         if name in given:
             return ""
         given.add(name)

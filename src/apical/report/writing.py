@@ -6,11 +6,13 @@ from pathlib import Path
 from apical.errors import InvalidArgumentError
 from apical.report import delimited, draw, html, latex, markdown
 from apical.report.charts import slug
-from apical.report.gathering import Report, gather
+from apical.report.gathering import Report, gather, slim
 from apical.report.sides import compare_studies
 from apical.study.results import StudyResults
 
 PAGE = "index.html"
+LIMIT = 3_000_000
+"""Bytes of a page that is mailed, opened on a phone and kept."""
 
 
 def write(studies: Sequence[StudyResults], folder: str | Path, *, compare: bool = False) -> Path:
@@ -31,7 +33,10 @@ def write(studies: Sequence[StudyResults], folder: str | Path, *, compare: bool 
             place.mkdir(parents=True, exist_ok=True)
         report = gather(studies)
         drawings = {chart.name: draw.draw(chart, target / "figures") for chart in html.charts_of(report)}
-        for name, text in _texts(report, html.page(report, drawings, comparisons=sides)).items():
+        page = html.page(report, drawings, comparisons=sides)
+        if len(page.encode()) > LIMIT:
+            page = html.page(slim(report), drawings, comparisons=sides)
+        for name, text in _texts(report, page).items():
             (target / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidArgumentError(f"the report cannot be written to {target}: {error.strerror or error}") from error
