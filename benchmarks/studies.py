@@ -76,7 +76,7 @@ def fill(store: Store, study: Study) -> None:
 def decide(planned, store: Store) -> int:  # type: ignore[no-untyped-def]
     standing = look(planned, store)
     running = store.leases.running(standing.keys_left)
-    return len(standing.jobs(stack=True, busy=running))
+    return len(standing.jobs(busy=running))
 
 
 def timed(into: list[float], work):  # type: ignore[no-untyped-def]

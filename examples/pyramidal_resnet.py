@@ -27,9 +27,8 @@ print(f"the output has changed by {(model(x) - before).abs().max():.1e}")
 model.train()
 model(x).square().mean().backward()
 apical = [layer for layer in model.modules() if hasattr(layer, "apical_weight")]
-print(
-    f"{len(apical)} pyramidal layers, and their gradients arrive: {all(p.grad is not None for p in model.parameters())}"
-)
+arrived = all(p.grad is not None for p in model.parameters())
+print(f"{len(apical)} pyramidal layers, and their gradients arrive: {arrived}")
 
 longer = models.create("resnet-18", "pynada(alpha=0.3)", seed=0, stem=64, outputs=200, skip="apical")
 print("longer apical dendrites instead of skips:", parameters(longer))

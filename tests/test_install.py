@@ -66,6 +66,7 @@ def test_wheel_fits_every_python_of_the_platform(wheel: Path) -> None:
     assert "-py3-none-" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
     assert {"apical/kernels/ada_openmp.so", "apical/kernels/ada_serial.so", "apical/py.typed"} <= set(names)
+    assert {f"apical/report/templates/page.{end}" for end in ("html.j2", "css", "js")} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "docs"))]
 
 
@@ -87,3 +88,9 @@ def test_source_installs_without_a_compiler_and_says_so(source: Path, tmp_path: 
     assert probe(target) == ["composite: no C compiler was found when apical was installed, so plain torch serves"]
     text = run([sys.executable, "-m", "apical.env"], PYTHONPATH=str(target))
     assert "no C compiler was found" in text
+
+
+def test_the_wheel_holds_the_studies_of_the_paper(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        found = {Path(name).name for name in archive.namelist() if name.startswith("apical/study/paper/")}
+    assert found == {path.name for path in (ROOT / "src/apical/study/paper").rglob("*.toml")}

@@ -121,7 +121,7 @@ def test_without_the_lab_the_install_command_is_shown() -> None:
 
 
 def test_demo_prints_and_draws(tmp_path: Path) -> None:
-    result = apical("demo", "-o", str(tmp_path / "pictures"))
+    result = apical("demo", "--no-train", "-o", str(tmp_path / "pictures"))
     assert result.returncode == 0, result.stderr
     assert "computes XOR" in result.stdout
     assert (tmp_path / "pictures" / "ada.svg").read_text().startswith("<?xml")

@@ -224,5 +224,10 @@ def test_names_run_no_script(browser, folders) -> None:
 
 def test_it_prints(browser, folders, tmp_path: Path) -> None:
     with Visit(browser, folders["table"], 1400, "dark") as visit:
+        visit.page.locator("#theme").click()
+        visit.page.locator("#theme").click()  # dark because somebody wanted it so
+        visit.page.emulate_media(media="print")
+        assert visit.page.evaluate("getComputedStyle(document.body).color") == "rgb(29, 35, 41)"
+        assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         visit.page.pdf(path=str(tmp_path / "page.pdf"), format="A4")
         assert (tmp_path / "page.pdf").stat().st_size > 20_000

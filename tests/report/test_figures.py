@@ -8,9 +8,9 @@ import pytest
 
 from apical import study as studies
 from apical.report import figures
-from apical.report.charts import Bars, Fit, Lines, slug
+from apical.report.charts import Bar, Bars, Fit, Lines, slug
 from apical.report.draw import draw, draw_svg
-from apical.report.samples import building_block
+from apical.report.samples import building_block, noisy_samples
 from apical.report.svg import inline
 
 CURVE = """
@@ -178,3 +178,32 @@ def test_names_of_files_are_harmless(name: str) -> None:
     assert made
     assert set(made) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
     assert not made.startswith(".")
+
+
+NOISE = CURVE.replace("x = 0.3", 'corruptions = ["input-noise(sigma=0.3)"]\nx = 0.3').replace(
+    "x = 0.1", 'corruptions = ["input-noise(sigma=0.1)"]\nx = 0.1'
+)
+
+
+def test_samples_are_the_same_images_with_each_level_of_noise(tmp_path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(NOISE, encoding="utf-8")
+    ((sheet,),) = [gallery.charts for gallery in noisy_samples("s", studies.load(path))]
+    assert [label for label, _ in sheet.rows] == ["no noise", "σ = 0.3", "σ = 0.1"]
+    clean, noisy, less = (np.array([image.ravel() for image in images]) for _, images in sheet.rows)
+    assert 0 < np.abs(less - clean).mean() < np.abs(noisy - clean).mean()
+    assert draw_svg(sheet).count("<image") >= 3
+
+
+def test_a_report_fetches_no_data(fashion) -> None:
+    noise = studies.load("input-noise")  # Fashion-MNIST, which these tests have not prepared
+    assert noisy_samples("s", noise) == []
+
+
+def test_names_in_other_scripts_and_with_control_characters_can_be_drawn(tmp_path) -> None:
+    bars = (Bar("漢字 \x01 مرحبا", "ada", 90.0, paper=89.0), Bar("$x^2$ \\frac", "relu", 80.0))
+    chart = Bars("odd", "<title> & \x07 🙂", "a chart of odd names", "accuracy", bars)
+    text = inline(draw(chart, tmp_path), name="odd", alt=chart.alt)
+    assert "漢字" in text
+    assert "$x^2$" in text
+    assert "&lt;title&gt; &amp;" in text

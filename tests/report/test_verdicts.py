@@ -70,7 +70,7 @@ def test_missing_rows_give_no_verdict_but_a_refuted_pair_does(fashion) -> None:
     elsewhere |= {"b": ("table-fashion-mlp:mlp-1/relu", "table-moroco:cnn/relu")}
     found = verdict(fashion, claim(**elsewhere))
     assert found.outcome == "no verdict"
-    assert found.reason.startswith("here 1 shown, 0 refuted, 0 open; missing: cnn/ada of table-moroco")
+    assert found.reason.startswith("here 1 shown, 0 refuted, 0 open; missing: table-moroco is not in this report")
     elsewhere["a"] = ("table-fashion-mlp:mlp-1/rbf", "table-moroco:cnn/ada")
     elsewhere["b"] = ("table-fashion-mlp:mlp-1/ada", "table-moroco:cnn/relu")
     assert verdict(fashion, claim(**elsewhere)).outcome == "not reproduced"
@@ -147,3 +147,14 @@ def test_the_summary_counts_the_verdicts_on_the_papers_claims(fashion) -> None:
     counts = {outcome: sum(v.outcome == outcome for v in report.verdicts) for outcome in OUTCOMES}
     said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     assert report.summary[0] == f"{len(report.verdicts)} claims of the paper are about these studies: {said}."
+
+
+def test_trials_that_shared_a_program_are_not_timed(fashion) -> None:
+    from apical.train import Execution
+
+    stacked = Execution(stacking="stacked(8, 0)")
+    rows = tuple(replace(r, trials=tuple(replace(t, execution=stacked) for t in r.trials)) for r in fashion.rows)
+    cost = claim("cost", metric="seconds", paper=(-0.9, 9.0))
+    assert verdict(fashion, cost).outcome == "reproduced"
+    found = verdict(replace(fashion, rows=rows), cost)
+    assert (found.outcome, "not measured" in found.reason) == ("undecided", True)

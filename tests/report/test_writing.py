@@ -5,9 +5,14 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from apical import stats
 from apical import study as studies
 from apical.errors import InvalidArgumentError, StudyError
 from apical.report import latex, markdown, write
@@ -78,6 +83,23 @@ def test_escaping(text: str, latex_text: str, markdown_text: str) -> None:
     assert markdown.escape(text) == markdown_text
 
 
+@given(st.text())
+def test_whatever_a_name_holds_latex_sees_plain_letters(text: str) -> None:
+    found = latex.escape(text)
+    assert found.isascii()
+    assert found.isprintable()
+    bare = re.sub(r"\\[{}$&#%_]", "", found)
+    assert bare.count("{") == bare.count("}")
+    assert not re.search(r"[&#%_~^]", re.sub(r"\$\^\\d?dagger\$", "", bare))
+
+
+@given(st.text())
+def test_whatever_a_name_holds_markdown_sees_one_line_without_markup(text: str) -> None:
+    found = markdown.escape(text)
+    assert "\n" not in found
+    assert not re.search(r"(?<!\\)(?:\\\\)*[*_`<>|#\[\]]", found)
+
+
 def test_everything_is_written(fashion_folder: Path) -> None:
     names = {p.relative_to(fashion_folder).as_posix() for p in fashion_folder.rglob("*") if p.is_file()}
     assert {"index.html", "report.md", "report.tex", "tables/trials.csv"} <= names
@@ -136,6 +158,20 @@ def test_every_number_of_the_page_equals_the_export(fashion, fashion_folder: Pat
     assert min(checked.values()) > 20
 
 
+def test_every_p_value_and_time_of_the_page_is_that_of_its_trials(fashion, fashion_folder: Path) -> None:
+    records = {t.digest: t for row in fashion.rows for t in row.trials}
+    found = NUMBER.findall((fashion_folder / "index.html").read_text(encoding="utf-8"))
+    tests = [(value, digests.split()) for value, digests, _, _, how, _ in found if how == "test"]
+    times = [(value, digests.split()) for value, digests, _, _, how, _ in found if how == "median"]
+    assert len(tests) > 20
+    assert len(times) == 22
+    for value, (a, b) in tests:
+        right = [records[d].outputs().outputs.argmax(1) == records[d].outputs().labels for d in (a, b)]
+        assert float(value) == pytest.approx(stats.mcnemar(*right).p_value, abs=1e-12)
+    for value, digests in times:
+        assert float(value) == median(median(records[d].seconds[1:]) for d in digests)
+
+
 def test_csv_has_full_precision_and_the_trials(fashion, fashion_folder: Path) -> None:
     with (fashion_folder / "tables" / "table-fashion-mlp-mlp-1.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["row"]: row for row in csv.DictReader(file)}
@@ -151,7 +187,7 @@ def test_an_unfinished_study_says_so_and_how_to_go_on(tmp_path: Path, make) -> N
     results = make(study, tmp_path / "study", lambda _: 0.9, keep=lambda t: t.row != "digits/ada" and t.trial < 2)
     page = write([results], tmp_path / "report").read_text(encoding="utf-8")
     assert "Unfinished." in page
-    assert "apical study run demo" in page
+    assert f"apical study run {tmp_path / 'study'}" in page
     assert "This runs the rest" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
 
 
@@ -187,3 +223,18 @@ def test_faults_are_said_in_a_sentence(fashion, evil, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(InvalidArgumentError, match="cannot be written"):
         write([fashion], tmp_path / "file")
+
+
+@pytest.mark.slow
+def test_a_study_of_500_trials_reports(tmp_path: Path, make, record_property) -> None:
+    """The seconds are recorded, not judged: `pytest -rP` shows them."""
+    study = studies.load("table-fashion-mlp", sets=["trials=20"])
+    results = make(study, tmp_path / "study", lambda row: 0.85 + 0.002 * len(row), samples=4_000)
+    assert sum(results.states.values()) >= 500
+    started = perf_counter()
+    page = write([studies.read(results.directory)], tmp_path / "report")
+    seconds = perf_counter() - started
+    record_property("seconds", seconds)
+    print(f"{sum(results.states.values())} trials reported in {seconds:.1f} s")
+    assert page.stat().st_size < 3_000_000
+    assert page.read_text(encoding="utf-8").count('id="t-') >= 500

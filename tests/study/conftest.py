@@ -53,7 +53,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def make_tiny(*, epochs: int = 2, trials: int = 2, alphas: tuple[float, ...] = (0.3, 1.0), name: str = "tiny") -> Study:
+def make_tiny(*, epochs: int = 2, trials: int = 2, alphas: tuple[float, ...] = (0.3, 1.0), stack: int = 1) -> Study:
     part = Part(
         name="digits", title="digits", data="digits", model="mlp-1", dims={"hidden": 8},
         training={"epochs": epochs, "batch": 256, "learning_rate": 0.01},
@@ -62,10 +62,10 @@ def make_tiny(*, epochs: int = 2, trials: int = 2, alphas: tuple[float, ...] = (
         Row(key="digits/relu", part="digits", label="ReLU", unit="relu"),
         Row(key="digits/ada", part="digits", label="ADA", unit="ada", tune={"alpha": alphas}),
     )
-    return Study(name=name, title="tiny", parts=(part,), rows=rows, trials=trials)
+    return Study(name="tiny", title="tiny", parts=(part,), rows=rows, trials=trials, stack=stack)
 
 
-@pytest.fixture(name="make_tiny")
+@pytest.fixture(name="make_tiny", scope="session")
 def _make_tiny() -> Callable[..., Study]:
     return make_tiny
 
@@ -139,6 +139,6 @@ def numbers(directory: Path) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(name="numbers")
+@pytest.fixture(name="numbers", scope="session")
 def _numbers() -> Callable[[Path], dict[str, Any]]:
     return numbers

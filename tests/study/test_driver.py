@@ -2,7 +2,9 @@
 
 import ast
 import json
+import os
 import sqlite3
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -173,7 +175,7 @@ def test_a_failed_trial_is_data_and_can_be_tried_again(tiny, tmp_path, monkeypat
     assert results.row("digits/relu").tests("accuracy")
 
     (tmp_path / "broken_net.py").write_text(FACTORY.replace('"ada"', '"nothing"'))
-    monkeypatch.delitem(__import__("sys").modules, "broken_net")
+    monkeypatch.delitem(sys.modules, "broken_net")
     with pytest.raises(InvalidArgumentError, match="no failed trial begins with 'xyz'"):
         study.retry(tmp_path / "s", ["xyz"])
     assert len(study.retry(tmp_path / "s")) == 2
@@ -239,6 +241,8 @@ def test_who_died_between_answers_and_scores_left_only_the_scores_to_do(tiny, tm
     (tested[0] / SCORES).unlink()
     (tested[1] / SCORES).unlink()
     (tested[1] / "test.npz").unlink()  # died after opening: nobody has seen an answer
+    for path in (tmp_path / "s" / "claims").iterdir():
+        os.utime(path, (0, 0))
     assert len(study.read(tmp_path / "s").missing) == 1
     run(tiny, tmp_path / "s")
     assert numbers(tmp_path / "s") == whole
@@ -253,8 +257,6 @@ def test_missing_data_is_said_before_anything_is_made(tiny, tmp_path):
 
 
 def test_a_full_disk_stops_the_study_with_one_sentence_and_fails_no_trial(tiny, tmp_path, monkeypatch):
-    import os
-
     real = os.fsync
 
     def full(descriptor):
@@ -304,14 +306,14 @@ def test_a_worker_that_dies_again_and_again_fails_its_trial(tiny, tmp_path, monk
 
 def test_an_interrupted_driver_stops_its_workers_and_says_so(tiny, tmp_path, monkeypatch):
     closed = []
-    engine = __import__("sys").modules["here"].start
+    engine = sys.modules["here"].start
 
     def start(context, options):
         made = engine(context, options)
         made.close = lambda *, stop: closed.append(stop)
         return made
 
-    monkeypatch.setattr(__import__("sys").modules["here"], "start", start)
+    monkeypatch.setattr(sys.modules["here"], "start", start)
 
     def interrupt(_):
         raise KeyboardInterrupt
@@ -365,7 +367,7 @@ def test_what_the_index_says_of_a_folder_that_is_gone_does_not_count(tiny, tmp_p
     run(tiny, tmp_path / "s")
     victim = plan(tiny).tuning[0].digest
     (tmp_path / "s" / "trials" / victim).rename(tmp_path / "elsewhere")
-    assert study.read(tmp_path / "s").states["planned"] == 1
+    assert study.read(tmp_path / "s").states["done"] == 4
 
 
 def test_status_counts_what_others_run(tiny, tmp_path):
@@ -395,8 +397,13 @@ def test_a_study_json_from_another_format_is_one_sentence(tiny, tmp_path):
 
 
 def test_without_ray_its_engine_says_how_to_install_it(tiny, tmp_path, monkeypatch):
-    from apical.study.engines import base
-
-    monkeypatch.setitem(base.ENGINES, "ray", "apical.study.engines.not_there")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "apical.study.engines.ray", raising=False)
     with pytest.raises(MissingExtraError, match=r"pip install 'apical\[ray\]'"):
         study.run(tiny, tmp_path / "s", engine="ray")
+
+
+@pytest.mark.parametrize("places", [study.Options(address="auto"), study.Options(gpus=0.5)])
+def test_what_is_meant_for_a_cluster_is_not_ignored_without_one(tiny, tmp_path, places):
+    with pytest.raises(InvalidArgumentError, match="engine is 'local': use ray"):
+        study.run(tiny, tmp_path / "s", options=places)

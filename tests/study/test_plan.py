@@ -1,12 +1,14 @@
 """The plan is a pure function of the study: deterministic, paired by seeds, and quick to make."""
 
 import pickle
+from math import ceil
 
 import pytest
 
 from apical.errors import InvalidArgumentError
 from apical.study import load
-from apical.study.plan import Plan, plan
+from apical.study.plan import Plan, grouped, plan
+from apical.train import stack_key
 
 DIGESTS = {  # a change here is a change of what a finished study holds: it needs a new RESULTS_VERSION
     "demo": "746a0242d376d48f15b53fdcc57eb3906a4e46a6122858532aafea4f29ac59ea",
@@ -76,12 +78,24 @@ def test_ten_thousand_trials() -> None:
     assert len(trials) == len({trial.digest for trial in trials}) == 10_200
 
 
-def test_stacks_hold_every_trial_once_and_never_mix_seeds(fashion: Plan) -> None:
+def test_groups_hold_every_trial_once_and_only_trials_that_can_be_one_stack(fashion: Plan) -> None:
     trials = plan(fashion.study, tune_trials=2).tuning
-    stacks = fashion.stacks(trials)
-    assert sorted(t.digest for stack in stacks for t in stack) == sorted(t.digest for t in trials)
-    assert all(len({t.trial for t in stack}) == 1 for stack in stacks)
-    assert all(len(stack) <= fashion.study.stack for stack in stacks)
+    groups = grouped(trials, 8)
+    assert sorted(t.digest for group in groups for t in group) == sorted(t.digest for t in trials)
+    assert max(map(len, groups)) == 8
+    for group in groups:
+        assert len({stack_key(t.spec) for t in group}) == 1
+        assert len({t.trial for t in group}) == 1
+    assert len(groups) == 2 * 2 * (
+        ceil(27 / 8) + ceil(25 / 8)
+    )  # seeds, parts, settings of standard and pyramidal units
+    assert grouped(trials, 8) == groups
+
+
+def test_networks_that_cannot_be_stacked_stay_alone() -> None:
+    trials = plan(load("table-tiny-imagenet")).tuning
+    assert grouped(trials, 8) == tuple((trial,) for trial in trials)
+    assert all(len(group) == 1 for group in grouped(plan(load("demo")).tuning, 1))
 
 
 def test_a_planned_trial_goes_to_another_process(fashion: Plan) -> None:

@@ -1,6 +1,7 @@
 """Studies on Ray: a cluster of two nodes on this machine, with one core each."""
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 from apical import study
-from apical.errors import CheckpointError
+from apical.errors import CheckpointError, InvalidArgumentError, StudyError
 from apical.study import driver
+from apical.study.leases import RELEASED
 from apical.study.store import ATTEMPT, CHECKPOINT
-from apical.train import TrialResult, checkpoint
+from apical.train import Execution, TrialResult, checkpoint
 
 SMALL = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
 EPOCHS = 200
@@ -31,9 +33,12 @@ def cluster() -> Iterator[Any]:
     """Its head has one core; `grow` adds a node with another, `lose` kills one."""
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **SMALL})
-    yield SimpleNamespace(address=made.address, grow=lambda: made.add_node(num_cpus=1, **SMALL), lose=_killer(made))
-    made.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # whatever token lies in the home of who runs this
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **SMALL})
+        yield SimpleNamespace(address=made.address, grow=lambda: made.add_node(num_cpus=1, **SMALL), lose=_killer(made))
+        made.shutdown()
 
 
 def _killer(made: Any) -> Callable[[Any], None]:
@@ -49,16 +54,19 @@ def two_nodes(cluster: Any) -> Iterator[Any]:
         cluster.lose(cluster.second)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def small(make_tiny: Callable[..., study.Study]) -> study.Study:
     return make_tiny(epochs=EPOCHS)
 
 
-@pytest.fixture
-def undisturbed(small: study.Study, tmp_path: Path, numbers: Callable[[Path], Any]) -> Any:
+@pytest.fixture(scope="module")
+def undisturbed(small: study.Study, tmp_path_factory: pytest.TempPathFactory, numbers: Callable[[Path], Any]) -> Any:
     """What the local engine finds."""
-    study.run(small, tmp_path / "local", stack=False)
-    return numbers(tmp_path / "local")
+    folder = tmp_path_factory.mktemp("local")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("APICAL_HOME", str(folder / "home"))
+        study.run(small, folder / "study", stack=False)
+        return numbers(folder / "study")
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +99,10 @@ def claims_before(folder: Path, digest: str) -> int:
     return int(json.loads((folder / "trials" / digest / ATTEMPT).read_text())["number"]) - 1
 
 
+def last_claim(folder: Path, digest: str) -> Path:
+    return max(folder.glob(f"claims/{digest}.*.json"), key=lambda path: int(path.name.split(".")[1]))
+
+
 @on_ray
 @pytest.mark.slow
 def test_trials_of_a_lost_node_go_on_elsewhere_from_their_checkpoints(
@@ -114,3 +126,135 @@ def test_trials_of_a_lost_node_go_on_elsewhere_from_their_checkpoints(
     assert sorted(claims_before(folder, digest) for digest in trained) == [0, 1]
     assert (max(workers), workers[-1]) == (2, 1)
     assert {t.execution.threads for row in results.rows for t in row.trials} == {1}
+
+
+THREADED = """
+title = "mine"
+trials = 1
+training = { epochs = 2 }
+parts = [{ name = "digits", data = "digits", model = "mlp-1" }]
+rows = [{ unit = "relu" }]
+"""
+DRIVER = """
+import json, os, sys
+from pathlib import Path
+from apical import study
+from apical.study import driver
+
+driver.LOOK = 0.1
+folder, address, said, finished, signal = sys.argv[1:]
+
+def end_in_the_middle(now):
+    if now.settled >= int(finished) and list(Path(folder).glob("attempts/*/last.safetensors")):
+        os.kill(os.getpid(), int(signal))
+
+what, places = study.Study.from_dict(json.loads(said)), study.Options(address=address)
+study.run(what, folder, engine="ray", options=places, stack=False, progress=end_in_the_middle)
+"""
+
+
+@on_ray
+@pytest.mark.slow
+def test_a_killed_and_an_interrupted_driver_can_be_started_again(
+    two_nodes: Any, small: study.Study, undisturbed: Any, tmp_path: Path, numbers: Any, python: Any
+) -> None:
+    folder, said = tmp_path / "ray", json.dumps(small.to_dict())
+
+    def drive(finished: int, number: int) -> tuple[int, set[str], dict[str, list[Any]]]:
+        driver = python(DRIVER, folder, two_nodes.address, said, finished, number)
+        driver.communicate()
+        return driver.returncode, {path.name for path in folder.glob("trials/*")}, times_in_checkpoints(folder)
+
+    code, first, killed = drive(1, signal.SIGKILL)
+    assert (code, bool(first), bool(killed)) == (-signal.SIGKILL, True, True)
+    code, second, interrupted = drive(len(first) + 1, signal.SIGINT)
+    assert (code, first < second, bool(interrupted)) == (-signal.SIGINT, True, True)
+    assert all(last_claim(folder, digest).stat().st_mtime < RELEASED for digest in interrupted)  # it was given back
+    results = run(small, folder, two_nodes)
+    assert numbers(folder) == undisturbed
+    assert all(claims_before(folder, digest) == 0 for digest in first)
+    for before in (killed, interrupted):
+        assert all(times(folder, digest)[: len(seconds)] == seconds for digest, seconds in before.items())
+    assert len(results.commands) == 3
+
+
+@pytest.mark.slow
+def test_a_ray_of_this_machine_gives_a_trial_the_threads_it_asks_for(
+    write: Callable[..., Path], tmp_path: Path, numbers: Any, python: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # Ray writes its token there
+    path, folder = write(THREADED), tmp_path / "ray"
+    study.run(study.load(str(path)), tmp_path / "local", options=study.Options(cpus=2), stack=False)
+    options = ("-d", folder, "--engine", "ray", "--address", "local", "--cpus-per-trial", "2", "--no-stack")
+    command = python("from apical.cli import main; main()", "study", "run", path, *options)
+    shown, progress = command.communicate()
+    assert command.returncode == 0, progress
+    assert "1 of 1 trials, 1 of 1 tested" in progress
+    assert f"mine: 1 done; {folder}" in shown
+    assert numbers(folder) == numbers(tmp_path / "local")
+    assert [t.execution.threads for row in study.read(folder).rows for t in row.trials] == [2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("127.0.0.1:1", r"cannot join a Ray cluster at 127.0.0.1:1 \(Connection refused\): start one with `ray start"),
+        ("ray://head:10001", r"address is 'ray://head:10001', but must be auto, local or HOST:PORT"),
+        ("127.0.0.1:65536", r"address is '127.0.0.1:65536', but must be"),
+    ],
+)
+def test_a_wrong_address_is_one_sentence(tiny: study.Study, tmp_path: Path, address: str, said: str) -> None:
+    with pytest.raises((StudyError, InvalidArgumentError), match=said) as error:
+        study.run(tiny, tmp_path / "s", engine="ray", options=study.Options(address=address))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_auto_is_the_cluster_of_the_environment(
+    tiny: study.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(StudyError, match="Connection refused"):
+        study.run(tiny, tmp_path / "s", engine="ray")
+
+
+@on_ray
+@pytest.mark.slow
+def test_what_no_node_has_is_refused(cluster: Any, tiny: study.Study, tmp_path: Path) -> None:
+    for places in (study.Options(address=cluster.address, cpus=64), study.Options(address=cluster.address, gpus=0.5)):
+        with pytest.raises(
+            StudyError, match="fits on no node of the Ray cluster, which have 1 CPUs and 0 GPUs: lower --cpus"
+        ):
+            study.run(tiny, tmp_path / "s", engine="ray", options=places)
+
+
+@pytest.mark.slow
+def test_a_share_of_several_gpus_and_cuda_without_gpus_are_refused(tiny: study.Study, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"gpus is 1\.5, but must be a share of one GPU"):
+        study.run(tiny, tmp_path / "s", engine="ray", options=study.Options(gpus=1.5))
+    with pytest.raises(
+        InvalidArgumentError, match="device is 'cuda', but a trial has 0 GPUs: give it --gpus-per-trial"
+    ):
+        study.run(tiny, tmp_path / "s", engine="ray", execution=Execution(device="cuda"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "fit"),
+    [
+        (1, 0.0, 8),
+        (3, 0.0, 2),
+        (9, 0.0, 0),
+        (1, 0.5, 4),
+        (1, 0.4, 4),
+        (1, 0.3, 6),
+        (4, 0.5, 2),
+        (1, 1.0, 2),
+        (1, 2.0, 1),
+    ],
+)
+def test_trials_that_a_node_with_8_cpus_and_2_gpus_runs_at_once(cpus: int, gpus: float, fit: int) -> None:
+    from apical.study.engines.ray import places_on
+
+    assert places_on({"CPU": 8.0, "GPU": 2.0}, study.Options(cpus=cpus, gpus=gpus)) == fit

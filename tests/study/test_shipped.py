@@ -21,7 +21,7 @@ EXPECTED = {  # rows that are trained, and trials with one tuning trial a settin
     "imbalance-train-only": (14, 70),
     "input-noise": (42, 210),
     "label-noise": (42, 210),
-    "logic": (36, 720),
+    "logic": (36, 7200),
     "table-crema-d": (11, 95),
     "table-fashion-cnn": (22, 190),
     "table-fashion-mlp": (22, 190),

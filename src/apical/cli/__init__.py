@@ -10,7 +10,7 @@ from apical.errors import ApicalError, MissingExtraError
 
 JOBS = {
     "Have a look": {
-        "demo": "see what apical does, in a minute, with no data needed",
+        "demo": "see what apical does, in three minutes at most, with no data needed",
         "env": "show versions, CPU and which kernel serves, and why",
         "bench": "measure the activations on this machine",
     },

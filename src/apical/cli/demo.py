@@ -6,20 +6,24 @@ from typing import Annotated
 import typer
 from torch import nn
 
+from apical import report, study
+from apical.cli import shown as screen
 from apical.cli.style import command, shown
 from apical.convert import convert_
 from apical.errors import InvalidArgumentError
 from apical.kernels import backend
 from apical.report import curves
+from apical.study import StudyResults
 
 app = command()
 
 
 @app.command(epilog=shown("apical demo -o demo"))
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures.")] = Path("apical-demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for everything.")] = Path("apical-demo"),
+    train: Annotated[bool, typer.Option("--train/--no-train", help="Run the two small studies, too.")] = True,
 ) -> None:
-    """See what apical does, in a minute, with no data needed."""
+    """See what apical does, in three minutes at most, with no data needed."""
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -30,6 +34,21 @@ def demo(
     picture = output / "ada.svg"
     curves.draw_overview(picture, curves.ada_curves(), curves.xor_surface())
     print(f"\nwrote {picture}")
+    if train:
+        curves_ = _run_study("approximation", output, "A hidden layer of 20 units learns sin(x) and sin(x)/x")
+        digits = _run_study("demo", output, "Twelve kinds of neurons learn to read digits")
+        page = report.write([digits, curves_], output / "report")
+        print(f"\nwrote {page}: open it in a browser")
+
+
+def _run_study(name: str, output: Path, words: str) -> StudyResults:
+    """A quick study with its progress and its table."""
+    print(f"\n{words}: tuned by validation, then tested once\n", flush=True)
+    found = study.load(name, quick=True)
+    with screen.progress() as tell:
+        results = study.run(found, output / "studies" / found.name, progress=tell)
+    screen.print_results(results)
+    return results
 
 
 def _show_ada() -> None:

@@ -1,6 +1,5 @@
 """What `apical study` shows: live progress, tables, final lines."""
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -239,26 +238,23 @@ def _scores(scores: Any) -> str:
 
 
 def print_list(*, time: bool) -> None:
-    """The shipped studies; what their steps take is measured once and kept."""
-    columns = ["time here", "quick"] if time else []
-    table = Table("study", "what", "rows", "trials", "data", *columns, box=None, pad_edge=False)
-    with screen(error=True).status("reading the studies") as line:
-        for entry in study.catalogue(measure=time, progress=lambda what, *_: line.update(what)):
-            needs = ", ".join(f"{name} ({state})" for name, state in entry.data.items())
-            times = [_rough(entry.seconds), _rough(entry.quick_seconds)] if time else []
-            what = entry.study.source or entry.study.title
-            table.add_row(entry.study.name, what, str(entry.rows), str(entry.trials), needs, *times)
+    """The shipped studies."""
+    head = ("study", "what", "rows", "trials", "data", *(["time here", "quick"] if time else []))
+    table = Table(*head, box=None, pad_edge=False)
+    for entry in _catalogue(time):
+        found = entry.study
+        needs = ", ".join(f"{name} ({state})" for name, state in entry.data.items())
+        times = [clock(s) if s is not None else "?" for s in (entry.seconds, entry.quick_seconds)]
+        cells = (found.name, found.source or found.title, str(entry.rows), str(entry.trials), needs)
+        table.add_row(*cells, *(times if time else []))
     screen().print(table)
-    if time:
-        print(f"times are estimates for {os.cpu_count()} processes on this machine, from a few steps of each network")
     print("apical study run NAME, or apical study run NAME --quick for a reduced variant")
 
 
-def _rough(seconds: float | None) -> str:
-    """A time in the unit that people would use."""
-    if seconds is None:
-        return "unknown"
-    for name, size in (("years", 365 * 86400), ("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:,.0f} {name}" if seconds >= 10 * size else f"{seconds / size:.1f} {name}"
-    return f"{seconds:.0f} s"
+def _catalogue(time: bool) -> "list[study.Entry]":
+    """The entries; what is measured for the first time is shown while it is measured."""
+    console = screen(error=True)
+    if not (time and console.is_terminal):
+        return list(study.catalogue(measure=time))
+    with console.status("measuring how fast this machine is") as status:
+        return list(study.catalogue(progress=lambda what, *_: status.update(what)))

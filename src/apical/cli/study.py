@@ -1,6 +1,7 @@
 """`apical study`."""
 
 import json
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -53,13 +54,16 @@ def run(
     tune_c: Annotated[bool, typer.Option("--tune-c", help="Also tune c over 0 and 1.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Trials at the same time; by default all cores.")] = None,
     engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
-    address: Annotated[str | None, typer.Option(help="The address of the Ray cluster, e.g. auto.")] = None,
-    cpus: Annotated[int, typer.Option("--cpus-per-trial", min=1, help="Threads of one trial.")] = 1,
+    address: Annotated[str | None, typer.Option(help="The Ray cluster: auto, local or HOST:PORT.")] = None,
+    cpus: Annotated[int, typer.Option("--cpus-per-trial", min=1, help="Cores and threads of one trial.")] = 1,
     gpus: Annotated[
         float, typer.Option("--gpus-per-trial", min=0, help="GPUs of one trial; 0.5 lets two share one.")
     ] = 0.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     stack: Annotated[bool, typer.Option("--stack/--no-stack", help="Train equal networks as one program.")] = True,
+    memory: Annotated[
+        float | None, typer.Option(min=0.001, help="GB that a worker may take for a stack of trials.")
+    ] = None,
     root: Annotated[Path | None, typer.Option(help="The folder or archive that holds the data.")] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Accept subsets of the data, and mark them so.")] = False,
 ) -> int:
@@ -79,7 +83,8 @@ def run(
         with screen.progress() as tell:
             results = study.run(
                 wanted, folder, engine=engine, options=places,
-                tune_trials=tune_trials, stack=stack, execution=how, partial=partial, progress=tell,
+                tune_trials=tune_trials, stack=stack,
+                memory=None if memory is None else 1e9 * memory, execution=how, partial=partial, progress=tell,
             )  # fmt: skip
     except KeyboardInterrupt:
         print(f"stopped, nothing finished is lost; continue with: apical study run {folder}")
@@ -102,6 +107,26 @@ def status(
         screen.watch(folder)
     else:
         screen.print_status(folder)
+
+
+@app.command(epilog=shown("apical study watch table-fashion-mlp"))
+def watch(
+    where: Where,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 0,
+    refresh: Annotated[int, typer.Option(min=1, help="Seconds until the page looks again.")] = 10,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Serve the report of a study while it runs; Ctrl-C ends it.
+
+    The page is served to this machine alone, and shows what is there so far.
+    """
+
+    def started(address: str) -> None:
+        print(f"the report of {where}, as it grows: {address} (Ctrl-C ends it)", flush=True)
+        if open_:
+            webbrowser.open(address)
+
+    apical.report.watch(_directory(where), port=port, refresh=refresh, started=started)
 
 
 @app.command(epilog=shown("apical study show table-fashion-mlp 3f2a91"))

@@ -1,6 +1,8 @@
 """Charts drawn with matplotlib: one SVG for the page and the folder, one PDF for the folder."""
 
+import re
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -18,6 +20,9 @@ TITLE_WIDTH = 52
 """Letters."""
 LEGEND, LEGEND_ROW = "legend", 0.17
 """Files bear their own legends; on the page, where one legend serves a gallery, they are cut off by this name."""
+
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+"""Characters that a name may hold and XML may not."""
 
 STYLE: dict[str, Any] = {
     "font.size": 8.5,
@@ -71,14 +76,16 @@ def svg_text(figure: Any, name: str) -> str:
     buffer = BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue().decode("utf-8")
+    return CONTROL.sub("", buffer.getvalue().decode("utf-8"))
 
 
 @contextmanager
 def _figure(chart: Chart) -> Iterator[Any]:
     matplotlib = extras.load("matplotlib", extra="lab")
     figure_class = extras.load("matplotlib.figure", extra="lab").Figure
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        # a browser finds letters that matplotlib's own font lacks; a PDF shows a box
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = figure_class(figsize=(WIDTH, 2.5), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.04, h_pad=0.04)
         DRAWERS[type(chart)](figure, chart)
@@ -102,10 +109,11 @@ def _bars(figure: Any, chart: Bars) -> None:
             axis.plot([bar.low, bar.high], [place, place], color=palette.INK, linewidth=1, solid_capstyle="butt")
         if bar.paper is not None:
             axis.plot(bar.paper, place, "D", markersize=4, markerfacecolor="none", markeredgecolor=palette.INK)
-    axis.set_yticks(range(len(chart.bars)), [bar.label for bar in chart.bars])
+    axis.set_yticks(range(len(chart.bars)), [textwrap.shorten(bar.label, 30) or bar.label for bar in chart.bars])
     axis.tick_params(axis="y", colors=palette.INK)
     axis.invert_yaxis()
-    axis.set(xlim=(start, end), xlabel=chart.axis if start == 0 else f"{chart.axis}, from {start:g}")
+    axis.set_xlim(start, end)
+    axis.set_xlabel(chart.axis if start == 0 else f"{chart.axis}, from {start:g}", loc="right")
     axis.grid(visible=False, axis="y")
     _title(figure, chart.title)
 
@@ -135,13 +143,16 @@ def _lines(figure: Any, chart: Lines) -> None:
             axis.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
     if chart.logarithmic:
         axis.set_yscale("log")
+        ticker = extras.load("matplotlib.ticker", extra="lab")
+        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=8))
         axis.yaxis.set_major_formatter("{x:g}")  # the usual one is mathematics, which names must never be
         axis.yaxis.set_minor_formatter("")
     elif chart.y_axis.endswith("units (%)"):
         axis.set_ylim(bottom=0, top=max(1.0, axis.get_ylim()[1]))
     axis.set(xlabel=chart.x_axis, ylabel=chart.y_axis)
     if chart.x_axis == "epoch":
-        axis.xaxis.get_major_locator().set_params(integer=True)
+        ticker = extras.load("matplotlib.ticker", extra="lab")
+        axis.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True, min_n_ticks=1))
     _title(figure, chart.title)
     if len(chart.lines) > 1:
         rows = -(-len(chart.lines) // 3)

@@ -98,7 +98,8 @@ def _over_places(label: str, rows: Sequence[RowResults], places: dict[str, float
         if value is not None and place is not None:
             points.append((place, value * unit, min(values), max(values)))
     x, y, low, high = zip(*sorted(points), strict=True) if points else ((), (), (), ())
-    return Line(label, kind_of(rows[0].row), x, y, low, high)
+    kind = kind_of(rows[0].row)
+    return Line(label, kind, x, y, low, high, kind.startswith("leaky"))
 
 
 def approximations(study: str, results: StudyResults) -> Gallery:

@@ -41,6 +41,11 @@ def seconds_per_epoch(record: TrialRecord) -> float | None:
     return median(times) if times else None
 
 
+def alone(record: TrialRecord) -> bool:
+    """True where a trial had its program to itself, so that its time is its own."""
+    return record.execution is None or record.execution.stacking == "alone"
+
+
 def _better(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
     a, b = rows
     metric = metric_of(claim, a)
@@ -257,7 +262,7 @@ def smallest_gradient_shares(record: TrialRecord) -> list[float]:
 def measured(found: RowResults, metric: str) -> dict[int, float]:
     """Seconds per epoch, parameters or the error on a curve of each finished trial, by seed."""
     read: dict[str, Callable[[TrialRecord], float | None]] = {
-        "seconds": seconds_per_epoch,
+        "seconds": lambda t: seconds_per_epoch(t) if alone(t) else None,
         "parameters": lambda t: t.parameters,
         "mse": lambda t: test_value(t, "mse"),
     }

@@ -1,5 +1,6 @@
 """A report as plain data: everything that a page says, before anything is drawn or written."""
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,11 @@ class Section:
     states: Mapping[str, int]
     command: str
 
+    @property
+    def title(self) -> str:
+        """The study's title, with a number where the report has it twice."""
+        return f"{self.study.title} ({self.name.rpartition(' (')[2]}" if self.name.endswith(")") else self.study.title
+
 
 @dataclass(frozen=True)
 class Report:
@@ -78,7 +84,7 @@ def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool =
     wanted = [pair for name, results in evidence.studies.items() for pair in tables.pairs(name, results)]
     evidence.make([*wanted, *(pair for claim in judged for pair in verdicts.needed_tests(claim, evidence))])
     shipped = _shipped(judged)
-    found = tuple(verdicts.judge(claim, evidence, shipped) for claim in judged)
+    found = tuple(sorted((verdicts.judge(claim, evidence, shipped) for claim in judged), key=_unjudged_last))
     sections = tuple(_section(name, evidence, pictures=pictures) for name in evidence.studies)
     return Report(
         title or _title(sections), sections, found, _summary(found, sections), RULES,
@@ -133,12 +139,17 @@ def _trial(record: TrialRecord, row: str, setting: str, final: bool) -> Trial:
 
 
 def _command(results: StudyResults) -> str:
-    """What would run the rest."""
-    return results.commands[-1] if results.commands else f"apical study run {results.study.name}"
+    """What would run the rest, wherever the directory came from."""
+    return f"apical study run {shlex.quote(str(results.directory))}"
+
+
+def _unjudged_last(found: Verdict) -> bool:
+    return found.outcome == "no verdict"
 
 
 def _title(sections: Sequence[Section]) -> str:
-    return sections[0].study.title if len(sections) == 1 else f"{len(sections)} studies"
+    titles = list(dict.fromkeys(section.study.title for section in sections))
+    return "; ".join(titles) if len(titles) <= 2 else f"{len(titles)} studies"
 
 
 def _summary(found: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str, ...]:
@@ -148,7 +159,7 @@ def _summary(found: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str
     lines = [f"{many} about these studies: {', '.join(said)}."] if found else []
     for section in sections:
         lines += _state_of(section)
-    return tuple(lines)
+    return tuple(dict.fromkeys(lines))
 
 
 def _state_of(section: Section) -> list[str]:

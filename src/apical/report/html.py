@@ -15,6 +15,10 @@ from apical.report.svg import inline
 from apical.report.tables import Table
 
 TEMPLATES = Path(__file__).parent / "templates"
+LIGHT = (
+    "--bg:#fcfbf9; --ink:#1d2329; --faint:#5b6570; --grid:#d9dde2; --rule:#e6e3dd; --accent:#1f5fbf; --wash:#f3f1ec; "
+    "--good:#1d6b43; --bad:#a8321f; --open:#7a5a00; --truth:#c8102e; --fit:#1f5fbf;"
+)
 DARK = (
     "--bg:#14181d; --ink:#e6e9ec; --faint:#a3adb8; --grid:#39424c; --rule:#2a3139; --accent:#8ab4f8; --wash:#1c2229; "
     "--good:#7fd0a0; --bad:#f2a08f; --open:#e3c26b; --truth:#ff7b7b; --fit:#7fb0ff; color-scheme: dark;"
@@ -78,7 +82,7 @@ def _css() -> str:
     light = " ".join(f"{name}:{colour};" for name, colour, _ in palette.variables())
     dark = " ".join(f"{name}:{colour};" for name, _, colour in palette.variables())
     text = (TEMPLATES / "page.css").read_text(encoding="utf-8")
-    return text.replace("LIGHT_UNITS", light).replace("DARK", f"{DARK} {dark}")
+    return text.replace("LIGHT", f"{LIGHT} {light}").replace("DARK", f"{DARK} {dark}")
 
 
 def _label(section: Section, key: str) -> str:

@@ -24,8 +24,16 @@ HEAD = r"""\documentclass[10pt]{article}
 \usepackage{graphicx}
 \setlength{\parindent}{0pt}
 \setlength{\parskip}{4pt}
+\raggedbottom
+\makeatletter\setlength{\@fptop}{0pt}\makeatother
 \begin{document}
 """
+
+
+MARKED = (
+    r"$^\dagger$, $^\ddagger$: better than the group's baseline at 0.05, 0.01. Bold: best of its group. Ours: the "
+    "trial that is best by validation."
+)
 
 
 def escape(text: str) -> str:
@@ -43,7 +51,8 @@ def latex(report: Report) -> str:
         parts += [r"\end{itemize}"]
     for section in report.sections:
         parts += _section(section)
-    parts += [rf"\includegraphics[width=0.49\linewidth]{{figures/{c.name}.pdf}}" for c in charts_of(report)]
+    names = [rf"\includegraphics[width=0.48\linewidth]{{figures/{c.name}.pdf}}" for c in charts_of(report)]
+    parts += [r"\hfill".join(names[k : k + 2]) + r"\par" for k in range(0, len(names), 2)]
     return "\n".join([*parts, r"\end{document}", ""])
 
 
@@ -60,7 +69,7 @@ def table_text(section: Section, table: Table) -> str:
     groups = [[_line(line, paper) for line in lines] for _, lines in table.groups]
     body = "\n\\midrule\n".join("\n".join(rows) for rows in groups)
     remarks = "".join(f" {escape(r)}" for r in table.remarks)
-    caption = f"{escape(section.study.title)}. {escape(table.title)}: {escape(table.heading)}.{remarks}"
+    caption = f"{escape(section.study.title)}. {escape(table.title)}: {escape(table.heading)}. {MARKED}{remarks}"
     columns = "ll" + "r" * (len(heads) - 2)
     return "\n".join([
         r"\begin{table}[htbp]", r"\centering", r"\small", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}",
@@ -96,5 +105,5 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _plain(character: str) -> str:
-    folded = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-    return "".join(_COMMANDS.get(c, c) for c in folded) if folded.strip() else f"[U+{ord(character):04X}]"
+    folded = [c for c in unicodedata.normalize("NFKD", character) if " " < c <= "~"]
+    return "".join(_COMMANDS.get(c, c) for c in folded) or f"[U+{ord(character):04X}]"

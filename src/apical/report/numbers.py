@@ -7,7 +7,7 @@ from typing import Literal
 
 from apical.study.file import IN_PERCENT, SMALLER_IS_BETTER
 
-How = Literal["trial", "mean", "deviation", "difference", "ratio", "test"]
+How = Literal["trial", "mean", "median", "deviation", "difference", "ratio", "test"]
 """What was done with the trials' values; "test" is a paired test on their answers."""
 MISSING = "–"
 

@@ -8,19 +8,19 @@ TRUTH, FIT = "#c8102e", "#1f5fbf"
 """The paper's red function and blue approximation."""
 
 UNITS = {
-    # kind: (light, dark); an activation keeps its hue, leaky and pyramidal forms are neighbours of it
-    "relu": ("#4878a8", "#7fb0e0"),
-    "leaky_relu": ("#2f5f8f", "#9cc4ec"),
-    "pynrelu": ("#3a6ea5", "#6ea8dc"),
-    "tanh": ("#8a6d3b", "#cfae76"),
-    "rbf": ("#7a5195", "#b794d4"),
-    "pynrbf": ("#6b4487", "#c3a3de"),
-    "swish": ("#2a7f78", "#5fc4bb"),
-    "pynswish": ("#1f6f69", "#74d1c8"),
-    "ada": ("#c4452f", "#f08a74"),
-    "leaky_ada": ("#a8571a", "#f0a860"),
-    "pynada": ("#b83a4b", "#f28b9a"),
-    "leaky_pynada": ("#9c4f12", "#eeb06e"),
+    # kind: (light, dark); an activation keeps its hue, its leaky form is paler, its pyramidal form deeper
+    "relu": ("#3f74b3", "#6fa3e0"),
+    "leaky_relu": ("#5b8fc9", "#a9cbf2"),
+    "pynrelu": ("#1d3f73", "#4d86f0"),
+    "tanh": ("#7d7a2e", "#c2c26a"),
+    "rbf": ("#8e5ea8", "#c09adb"),
+    "pynrbf": ("#54306b", "#9a6ed6"),
+    "swish": ("#2a8c82", "#4fc0b5"),
+    "pynswish": ("#14544e", "#2fa57c"),
+    "ada": ("#d1452b", "#ff8066"),
+    "leaky_ada": ("#c97a12", "#f7b267"),
+    "pynada": ("#8f1d3f", "#f2608c"),
+    "leaky_pynada": ("#7a4a10", "#c98a45"),
 }
 SPARE = (("#4d6b3c", "#a3c78d"), ("#7a4a63", "#d39ab8"), ("#4a5a78", "#9fb2d6"), ("#6b5f1d", "#cfc06a"))
 """For kinds that users register."""

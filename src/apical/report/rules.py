@@ -41,7 +41,7 @@ RULES = {
     "cost": (
         "Parameters, or the median seconds per epoch after the first, beyond the other row's: shown where every "
         "trial lies in the printed range, refuted where every trial lies outside. Times are those of this "
-        "machine."
+        "machine, and of trials that shared no program with others."
     ),
     "stable": (
         "Shown: no trial diverged or failed, every training loss fell, and the best trial is right more often "

@@ -1,5 +1,10 @@
 """Figures that are computed, not trained: the shape of ADA, XOR with one neuron, noisy images."""
 
+import re
+from typing import Any
+
+from numpy.typing import NDArray
+
 from apical.errors import ApicalError
 from apical.report import curves, sheets
 from apical.report.charts import Gallery, Line, Lines, Pictures, Surface
@@ -39,20 +44,27 @@ def _xor() -> Surface:
 def noisy_samples(name: str, study: Study) -> list[Gallery]:
     """The same images with each level of noise; nothing where the study has none, or its data is not here."""
     parts = {part.corruptions: part for part in study.parts if any("input-noise" in c for c in part.corruptions)}
-    rows: list[tuple[str, tuple[object, ...]]] = []
-    for corruptions, part in parts.items():
-        images = _images(part)
-        if images:
-            rows.append((", ".join(corruptions), images))
+    if not parts:
+        return []
+    clean = next(iter(parts.values())).model_copy(update={"corruptions": ()})
+    found = [(_level(part), _images(part)) for part in (clean, *parts.values())]
+    rows = tuple((label, images) for label, images in found if images)
     if not rows:
         return []
-    levels = ", ".join(label for label, _ in rows)
-    alt = f"The same {len(rows[0][1])} images in {len(rows)} rows, noisier from row to row: {levels}."
-    sheet = Pictures(f"{name}-samples", "Samples with noise", alt, tuple(rows))  # type: ignore[arg-type]
+    alt = f"The same {len(rows[0][1])} images in {len(rows)} rows: {', '.join(label for label, _ in rows)}."
+    sheet = Pictures(f"{name}-samples", "Samples with noise", alt, rows)
     return [Gallery("What the networks see", "Test images, the same in each row.", (sheet,))]
 
 
-def _images(part: Part) -> tuple[object, ...]:
+def _level(part: Part) -> str:
+    """ "σ = 0.1", or the corruptions as they are written."""
+    sigmas = re.findall(r"input-noise\(.*?sigma=([0-9.]+)", " ".join(part.corruptions))
+    return (
+        f"σ = {sigmas[0]}" if len(sigmas) == 1 == len(part.corruptions) else ", ".join(part.corruptions) or "no noise"
+    )
+
+
+def _images(part: Part) -> tuple[NDArray[Any], ...]:
     from apical.data import corrupt, load, statuses  # noqa: PLC0415  torch and the data
 
     if not any(status.recipe.name == part.data and status.state != "not prepared" for status in statuses()):
@@ -62,4 +74,4 @@ def _images(part: Part) -> tuple[object, ...]:
     except ApicalError:
         return ()  # a report is made where the data may never have been
     panels = sheets.gather(data, split="test", count=SAMPLES)
-    return tuple(panel.content for panel in panels if panel.kind == "image")
+    return tuple(panel.content for panel in panels if not isinstance(panel.content, str) and panel.kind == "image")

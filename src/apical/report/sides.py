@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from apical import stats
 from apical.errors import StudyError
-from apical.report.findings import measured
+from apical.report.findings import seconds_per_epoch
 from apical.report.numbers import TITLES, Number, mean_of, of_trial, show
 from apical.report.tables import kind_of, test_value, tested
 from apical.study.results import RowResults, StudyResults, TrialRecord
@@ -94,10 +94,8 @@ def _summary(found: RowResults, metric: str) -> tuple[Number | None, Number | No
 
 
 def _seconds(found: RowResults) -> Number | None:
-    times = measured(found, "seconds")
-    summary = stats.summarise(list(times.values()))
-    digests = [t.digest for t in found.trials if t.seed in times]
-    return mean_of("seconds", summary.mean, digests) if summary.n else None
+    times = {t.digest: seconds for t in found.trials if t.finished and (seconds := seconds_per_epoch(t))}
+    return mean_of("seconds", stats.summarise(list(times.values())).mean, list(times)) if times else None
 
 
 def _same(a: Iterable[TrialRecord], b: Iterable[TrialRecord], metric: str) -> str:

@@ -152,7 +152,7 @@ def _line(found: RowResults, study: str, evidence: Evidence, best: bool) -> Line
         paper=_printed(metric, printed), paper_mark=MARKS[printed.mark] if printed else "",
         ours=ours, mark=MARKS[against.mark] if against else "", best=best,
         difference=_difference(metric, ours, printed), mean=mean, deviation=deviation,
-        trials=_count(found, results.study), remark=_remark(found),
+        trials=_count(found, results.study), remark=_remark(found, results.study.form),
         baseline=against, rival=evidence.get((study, row.key), (study, rival.row.key), metric) if rival else None,
         rival_label=rival.row.label if rival else "",
     )  # fmt: skip
@@ -220,9 +220,12 @@ def _count(found: RowResults, study: Study) -> str:
     return f"{sum(t.test is not None for t in found.trials)} of {study.trials}"
 
 
-def _remark(found: RowResults) -> str:
+def _remark(found: RowResults, form: str) -> str:
     states = [t.state for t in found.trials]
     words = [f"{states.count(s)} {s}" for s in ("diverged", "failed", "running") if s in states]
+    if form == "logic" and not found.row.quoted:
+        solved = sum(test_value(t, "accuracy") == 1 for t in found.trials)
+        words.append(f"{solved} of {len(found.trials)} trials solve it")
     return ", ".join(words)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import median
 
-from apical.report.findings import measured
+from apical.report.findings import alone, seconds_per_epoch
 from apical.report.numbers import Number, show
 from apical.report.tables import kind_of
 from apical.study.file import Part
@@ -24,11 +24,15 @@ class Time:
 
 @dataclass(frozen=True)
 class Times:
-    """One part, relative to its ReLU row (its first row where it has none)."""
+    """One part, relative to its ReLU row (its first row where it has none).
+
+    `shared`: some trials were trained as one program, and their times are shares of its time.
+    """
 
     title: str
     reference: str
     rows: tuple[Time, ...]
+    shared: bool
 
 
 def times(results: StudyResults) -> list[Times]:
@@ -37,25 +41,28 @@ def times(results: StudyResults) -> list[Times]:
 
 
 def _times(part: Part, results: StudyResults) -> Times | None:
-    rows = [r for r in results.rows if r.row.part == part.name and measured(r, "seconds")]
+    rows = [r for r in results.rows if r.row.part == part.name and _seconds(r)]
     if not rows:
         return None
     reference = next((r for r in rows if kind_of(r.row) == "relu"), rows[0])
-    return Times(part.title, reference.row.label, tuple(_time(r, reference) for r in rows))
+    shared = any(not alone(t) for r in rows for t in r.trials)
+    return Times(part.title, reference.row.label, tuple(_time(r, reference) for r in rows), shared)
 
 
 def _time(found: RowResults, reference: RowResults) -> Time:
-    own, base = _median(found), _median(reference)
-    digests = tuple(t.digest for t in found.trials if t.finished)
-    against = digests + tuple(t.digest for t in reference.trials if t.finished)
+    own, base = median(_seconds(found).values()), median(_seconds(reference).values())
+    digests = tuple(_seconds(found))
+    against = digests + tuple(_seconds(reference))
     ratio = Number(own / base, f"{own / base:.2f}×", against, "seconds", how="ratio") if base else None
     printed, printed_base = found.row.paper.get("seconds"), reference.row.paper.get("seconds")
     return Time(
-        found.row.label, kind_of(found.row), Number(own, show("seconds", own), digests, "seconds", how="mean"), ratio,
+        found.row.label, kind_of(found.row), Number(own, show("seconds", own), digests, "seconds", how="median"), ratio,
         f"{printed.value:g}" if printed else "",
         f"{printed.value / printed_base.value:.2f}×" if printed and printed_base else "",
     )  # fmt: skip
 
 
-def _median(found: RowResults) -> float:
-    return median(measured(found, "seconds").values())
+def _seconds(found: RowResults) -> dict[str, float]:
+    """Seconds per epoch of each finished trial, by digest."""
+    values = {t.digest: seconds_per_epoch(t) for t in found.trials if t.finished}
+    return {digest: value for digest, value in values.items() if value}

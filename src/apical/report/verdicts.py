@@ -50,8 +50,8 @@ def _obstacle(
 ) -> str:
     """Why these rows cannot be judged; empty where they can."""
     if len(rows) < len(pair):
-        missing = next(ref for ref in pair if evidence.row(ref) is None)
-        return f"{missing[1]} of {missing[0]} is not in this report"
+        where, row = next(ref for ref in pair if evidence.row(ref) is None)
+        return f"{row} of {where} is not there" if where in evidence.studies else f"{where} is not in this report"
     for (name, _), found in zip(pair, rows, strict=True):
         study = evidence.studies[name].study
         if study.quick:

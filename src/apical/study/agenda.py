@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from apical.study import files
 from apical.study.facts import DAMAGED, Facts, read
 from apical.study.index import Index
 from apical.study.job import Job
@@ -95,12 +96,27 @@ class Standing:
         """True where nothing is left to do."""
         return not (self.tuning_left or self.finals_left or self.tests_left)
 
-    def jobs(self, *, stack: bool, busy: Collection[str] = ()) -> list[Job]:
+    def jobs(self, busy: Collection[str] = ()) -> list[Job]:
         """What can be done now, but for the trials in `busy`: tests first, so that rows are complete early."""
         found = [Job("test", trials) for trials in _without(self.tests_left.values(), busy)]
-        left = _distinct((*self.finals_left, *self.tuning_left))
-        groups = self.plan.stacks(left) if stack else ((trial,) for trial in left)
+        left = {trial.digest: trial for trial in (*self.finals_left, *self.tuning_left)}
+        groups = self._stacks(left) if self.plan.study.stack > 1 else [(trial,) for trial in left.values()]
         return found + [Job("train", trials) for trials in _without(groups, busy)]
+
+    def _stacks(self, left: Mapping[str, Planned]) -> list[tuple[Planned, ...]]:
+        """What is left, in stacks that do not depend on what is done: who takes one over finds its checkpoint.
+
+        The chosen settings of a part are stacked once all its rows have chosen; what is trained alone need not wait.
+        """
+        tuning = {trial.digest for trial in self.plan.tuning}
+        groups = list(self.plan.tuning_stacks)
+        for part in self.plan.study.parts:
+            rows = [row.key for row in self.plan.study.trained if row.part == part.name]
+            finals = [t for row in rows for t in self.finals.get(row, ()) if t.digest not in tuning]
+            complete = all(row in self.finals for row in rows)
+            groups += [g for g in self.plan.stacks(_distinct(finals)) if complete or self.plan.alone(g[0])]
+        kept = (tuple(trial for trial in group if trial.digest in left) for group in groups)
+        return [group for group in kept if group]
 
 
 def look(plan: Plan, store: Store, *, trust: bool = True) -> Standing:
@@ -110,7 +126,8 @@ def look(plan: Plan, store: Store, *, trust: bool = True) -> Standing:
     damaged = {digest for digest, known in found.items() if known.state == DAMAGED}
     standing = Standing(plan, found, store.failed() | damaged, damaged)
     finals = {t.digest for trials in standing.finals.values() for t in trials}
-    tested = {d for d in finals if d in found and (store.trial(d) / SCORES).exists()}
+    there = (lambda path: path.exists()) if trust else (lambda path: files.read(path) is not None)
+    tested = {d for d in finals if d in found and there(store.trial(d) / SCORES)}
     return replace(standing, tested=tested)
 
 

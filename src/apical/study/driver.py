@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from apical.errors import StudyError
 from apical.study.agenda import look
-from apical.study.engines.base import Done, Engine, Options, start
+from apical.study.engines.base import Done, Engine, Options, check_name, start
 from apical.study.file import Study
 from apical.study.job import Context, Job
 from apical.study.joining import open_for
@@ -26,6 +26,7 @@ from apical.study.preparing import check_data, mark_partial
 from apical.study.progress import Progress, measure
 from apical.study.reading import read
 from apical.study.results import StudyResults
+from apical.study.stacking import stack_size
 from apical.study.store import TEST, Store
 from apical.train import Execution
 
@@ -48,6 +49,7 @@ def run(
     options: Options | None = None,
     tune_trials: int | None = None,
     stack: bool = True,
+    memory: float | None = None,
     execution: Execution | None = None,
     partial: bool = False,
     limits: Limits | None = None,
@@ -56,22 +58,25 @@ def run(
     """Train, choose and test all that a study plans and that its directory (studies/<name>) does not hold yet.
 
     `tune_trials` trials decide between the settings of a row, 1 by default. `execution` says how trials run; by default
-    each has one thread. `partial` accepts subsets of the data, and marks them. Ctrl-C and SIGTERM leave at the next
-    batch; the same call goes on.
+    each has one thread. `stack` lets small networks share a program, as many as fit into `memory` bytes of a worker,
+    and numbers then agree with those of single trials up to rounding. `partial` accepts subsets of the data, and marks
+    them. Ctrl-C and SIGTERM leave at the next batch; the same call goes on.
     """
     folder, places = Path(directory or Path(FOLDER) / study.name), options or Options()
     how = execution or Execution(threads=places.cpus)
+    check_name(engine)
     study.enable()
     if partial:
         study = mark_partial(study, how)
     check_data(study, how)
     store = open_for(study, folder, tune_trials, limits=limits)
     store.record_command()
-    planned = plan(study, tune_trials=store.header.tune_trials)
+    size = stack_size(study, how, stack=stack, memory=memory)
+    planned = plan(study.model_copy(update={"stack": size}), tune_trials=store.header.tune_trials)
     if not look(planned, store).finished:
         context = Context(directory=folder.absolute(), execution=how, limits=limits or Limits(), imports=study.imports)
         with _terminating(), _started(engine, context, places) as workers:
-            Driver(planned, store, workers, stack=stack, progress=progress).drive()
+            Driver(planned, store, workers, progress=progress).drive()
     return read(folder)
 
 
@@ -110,7 +115,6 @@ class Driver:
     plan: Plan
     store: Store
     engine: Engine
-    stack: bool = True
     progress: Callable[[Progress], None] = lambda _: None
     _jobs: list[Job] = field(default_factory=list)
     _given: dict[str, float] = field(default_factory=dict)
@@ -139,7 +143,7 @@ class Driver:
         running = self.store.leases.running(self.standing.keys_left)
         waiting = {digest for digest, when in self._given.items() if start - when < AGAIN}
         busy = waiting | {key.removesuffix(TEST) for key in running}
-        self._jobs = self.standing.jobs(stack=self.stack, busy=busy)
+        self._jobs = self.standing.jobs(busy)
         self.progress(measure(self.standing, self.store, running, self.engine.workers))
         self._next_look, self._news = start + max(LOOK, 20 * (time.monotonic() - start)), False
 

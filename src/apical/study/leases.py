@@ -68,6 +68,11 @@ class Leases:
         lease = Lease(key, last + 1, token_hex(8), _path(self.folder, key, last + 1))
         return lease if files.create(lease.path, _holder(lease.token)) else None
 
+    def clear(self, key: str) -> None:
+        """Give a key back for whoever held it last, who must have finished with it."""
+        if last := self._last(key):
+            os.utime(_path(self.folder, key, last), (0, 0))
+
     def numbers(self) -> dict[str, int]:
         """The highest claim on every key that was ever claimed: one listing."""
         found: dict[str, int] = {}

@@ -10,7 +10,7 @@ from typing import Any
 
 from apical.errors import InvalidArgumentError
 from apical.study.file import Part, Row, Study
-from apical.train import TrialSpec
+from apical.train import TrialSpec, stack_key
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,18 @@ class Plan:
             raise InvalidArgumentError(f"row {key!r} has no setting {setting!r}: it has {self._settings[key]}")
         return tuple(self._trials(self.study.row(key), setting, self.study.trials))
 
+    @cached_property
+    def tuning_stacks(self) -> tuple[tuple[Planned, ...], ...]:
+        """The tuning trials, each once, in stacks."""
+        return self.stacks(tuple({trial.digest: trial for trial in self.tuning}.values()))
+
     def stacks(self, planned: Sequence[Planned]) -> tuple[tuple[Planned, ...], ...]:
         """The trials in groups that can be trained as one, each of at most `study.stack`, in the given order."""
-        return tuple((trial,) for trial in planned)
+        return grouped(planned, self.study.stack)
+
+    def alone(self, trial: Planned) -> bool:
+        """True where a trial cannot be part of a stack."""
+        return stack_key(trial.spec) is None
 
     @property
     def count(self) -> int:
@@ -96,6 +105,21 @@ def spec_of(part: Part, unit: str = "relu", seed: int = 0) -> TrialSpec:
     """A trial of a part: the paper's protocol for its data and network, with the part's own training settings."""
     own: dict[str, Any] = {"dims": part.dims, "corruptions": part.corruptions, "split": part.split}
     return TrialSpec.paper(part.data, part.model, **part.training, **own, partial=part.partial, unit=unit, seed=seed)
+
+
+def grouped(planned: Sequence[Planned], size: int) -> tuple[tuple[Planned, ...], ...]:
+    """The trials in groups of at most `size` that `run_many` can train as one; the others alone.
+
+    The key of a stack depends on a unit by its kind alone, so that one trial of each kind, part and seed is asked.
+    """
+    keys: dict[tuple[int, str, int], str | None] = {}
+    groups: dict[str, list[Planned]] = {}
+    for trial in planned:
+        alike = (id(trial.values), trial.setting.partition("(")[0], trial.trial)
+        if alike not in keys:
+            keys[alike] = stack_key(trial.spec)
+        groups.setdefault(keys[alike] or trial.digest, []).append(trial)
+    return tuple(tuple(group[i : i + size]) for group in groups.values() for i in range(0, len(group), size))
 
 
 def settings(row: Row) -> tuple[str, ...]:

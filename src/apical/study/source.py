@@ -67,7 +67,8 @@ def dotted(path: lines.Path) -> str:
 
 def shipped() -> dict[str, Path]:
     """The study files that come with apical, by name."""
-    return {path.stem: path for path in sorted(PAPER.rglob("*.toml")) if path.stem != CLAIMS}
+    found = {path.stem: path for path in PAPER.rglob("*.toml") if path.stem != CLAIMS}
+    return dict(sorted(found.items()))
 
 
 def read(name: str | Path) -> Document:

@@ -34,7 +34,7 @@ from apical.study.leases import Lease, Leases, Limits
 FORMAT: Final = 1
 STUDY, COMMANDS = "study.json", "commands.jsonl"
 ATTEMPT, PROGRESS, SCORES = "attempt.json", "progress.json", "scores.json"
-RESULT, CHECKPOINT, LOCK = "result.json", "last.safetensors", ".lock"
+RESULT, CHECKPOINT, STACK, LOCK = "result.json", "last.safetensors", "stack.safetensors", ".lock"
 """What `apical.train` calls its files: it cannot be asked without importing torch."""
 FOLDERS: Final = ("trials", "attempts", "claims", "failed")
 TEST: Final = "-test"
@@ -168,7 +168,7 @@ class Store:
         """Make a finished attempt the trial; False where the claim went to somebody else."""
         if not lease.held():
             return False
-        for name in (CHECKPOINT, LOCK, PROGRESS):
+        for name in (CHECKPOINT, STACK, LOCK, PROGRESS):
             files.remove(attempt / name)
         target = self.trial(lease.key)
         try:
@@ -230,7 +230,7 @@ def _command(line: str) -> str | None:
 
 def _age(attempt: Path) -> float:
     """Smaller for the attempt that came further: the one with the newest checkpoint."""
-    for name in (RESULT, CHECKPOINT):
+    for name in (RESULT, CHECKPOINT, STACK):
         with suppress(OSError):
             return -(attempt / name).stat().st_mtime
     return 0.0

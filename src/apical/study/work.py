@@ -4,7 +4,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from apical.study.job import Context, Ending, Job, Outcome
 from apical.study.leases import Lease
 from apical.study.plan import Planned
 from apical.study.store import CHECKPOINT, PROGRESS, SCORES, Store
-from apical.train import Event, TestResult, TrialResult, evaluate, run
+from apical.train import Event, TestResult, TrialResult, evaluate, run, run_many
 from apical.train.evaluation import OUTPUTS
 
 TELL_EVERY = 0.5
@@ -27,34 +27,50 @@ class ClaimLostError(Exception):
     """Another process has taken the trial over: this one leaves it alone."""
 
 
+@dataclass(frozen=True)
+class Held:
+    """A trial in our hands."""
+
+    trial: Planned
+    lease: Lease
+    heart: Heart
+    store: Store
+    context: Context
+
+    @property
+    def digest(self) -> str:
+        return self.trial.digest
+
+    def check(self) -> None:
+        """Raise where the claim went to somebody else."""
+        if self.lease.key in self.heart.lost:
+            raise ClaimLostError(self.lease.key)
+
+
 def work(job: Job, context: Context) -> list[Outcome]:
     """Do a job; trials that are finished, or in other hands, are left alone. What is raised becomes an outcome."""
     import_all(context.imports)
     store = Store.open(context.directory, limits=context.limits)
     if job.kind == "train":
-        return _claim_and(_train, job.trials, store, context)
-    return [outcome for trial in job.trials for outcome in _claim_and(_test, (trial,), store, context)]
+        return _claim_and(_train_all, job.trials, store, context)
+    return [outcome for trial in job.trials for outcome in _claim_and(_test_all, (trial,), store, context)]
 
 
-Do = Callable[[Planned, Lease, Heart, Store, Context], Ending]
-
-
-def _claim_and(do: Do, trials: tuple[Planned, ...], store: Store, context: Context) -> list[Outcome]:
-    """Claim the trials together, so that nobody else begins one of a stack, and do what is to be done with each."""
-    keys = {trial.digest: store.key(trial.digest, test=do is _test) for trial in trials}
+def _claim_and(
+    do: "Callable[[list[Held]], list[Outcome]]", trials: tuple[Planned, ...], store: Store, context: Context
+) -> list[Outcome]:
+    """Claim the trials together, so that nobody else begins one of a stack, and do what is to be done with them."""
+    keys = {store.key(trial.digest, test=do is _test_all): trial for trial in trials}
     try:
-        free = [key for key in keys.values() if not store.settled(key)]
+        free = [key for key in keys if not store.settled(key)]
         with _claimed(store, free) as heart:
-            mine = {t.digest for t in trials if keys[t.digest] in heart.leases and not store.settled(keys[t.digest])}
-            return [
-                _outcome(do, trial, heart.leases[keys[trial.digest]], heart, store, context)
-                if trial.digest in mine
-                else Outcome(trial.digest, "taken")
-                for trial in trials
-            ]
+            mine = [key for key in heart.leases if not store.settled(key)]
+            done = do([Held(keys[key], heart.leases[key], heart, store, context) for key in mine])
     except OSError as error:
         said = str(files.cannot_use(store.directory, error))
         return [Outcome(trial.digest, "hopeless", said) for trial in trials]
+    others = {trial.digest for trial in trials} - {outcome.digest for outcome in done}
+    return [*done, *(Outcome(digest, "taken") for digest in others)]
 
 
 @contextmanager
@@ -74,74 +90,108 @@ def _claimed(store: Store, keys: Iterable[str]) -> Iterator[Heart]:
                     lease.release()
 
 
-def _outcome(do: Do, trial: Planned, lease: Lease, heart: Heart, store: Store, context: Context) -> Outcome:
+def _judged(do: Callable[[Held], Ending], held: Held) -> Outcome:
     """Do it; what is raised is a fact about the trial, or about the place."""
     try:
-        return Outcome(trial.digest, do(trial, lease, heart, store, context))
-    except ClaimLostError:
-        return Outcome(trial.digest, "lost")
+        return Outcome(held.digest, do(held))
     except Exception as error:
-        if not lease.held():
-            return Outcome(trial.digest, "lost")
-        if place := files.hopeless(error):
-            return Outcome(trial.digest, "hopeless", str(files.cannot_use(store.directory, place)))
-        if isinstance(error, DataError):
-            return Outcome(trial.digest, "hopeless", str(error))
-        reason = str(error) if isinstance(error, ApicalError) else f"{type(error).__name__}: {error}"
-        store.fail(trial.digest, reason, traceback.format_exc())
-        return Outcome(trial.digest, "failed", reason)
+        return _fault(held, error)
+
+
+def _fault(held: Held, error: Exception) -> Outcome:
+    if not held.lease.held():
+        return Outcome(held.digest, "lost")
+    if isinstance(error, ClaimLostError):  # of another trial of its stack
+        return Outcome(held.digest, "stopped")
+    if place := files.hopeless(error):
+        return Outcome(held.digest, "hopeless", str(files.cannot_use(held.store.directory, place)))
+    if isinstance(error, DataError):
+        return Outcome(held.digest, "hopeless", str(error))
+    reason = str(error) if isinstance(error, ApicalError) else f"{type(error).__name__}: {error}"
+    held.store.fail(held.digest, reason, traceback.format_exc())
+    return Outcome(held.digest, "failed", reason)
 
 
 # --- training ----------------------------------------------------------------------------------------------------
 
 
-def _train(trial: Planned, lease: Lease, heart: Heart, store: Store, context: Context) -> Ending:
-    attempt = store.begin(lease)
-    result = _run(trial, context, attempt, _Watch(attempt, lease, heart))
+def _train_all(trials: list[Held]) -> list[Outcome]:
+    """As one stack, if there are several; where that cannot be, one by one, so that a fault is that of one trial."""
+    if len(trials) > 1:
+        try:
+            return _train_stack(trials)
+        except (ClaimLostError, DataError) as error:
+            return [_fault(held, error) for held in trials]
+        except Exception as error:
+            if files.hopeless(error) or not all(held.lease.held() for held in trials):
+                return [_fault(held, error) for held in trials]
+    return [_judged(_train, held) for held in trials]
+
+
+def _train(held: Held) -> Ending:
+    attempt = held.store.begin(held.lease)
+    return _published(held, attempt, _run(held, attempt, _Watch([held], [attempt])))
+
+
+def _train_stack(trials: list[Held]) -> list[Outcome]:
+    attempts = [held.store.begin(held.lease) for held in trials]
+    specs = [held.trial.spec for held in trials]
+    results = run_many(specs, trials[0].context.execution, attempts, [_Watch(trials, attempts)])
+    done = zip(trials, attempts, results, strict=True)
+    return [Outcome(held.digest, _published(held, attempt, result)) for held, attempt, result in done]
+
+
+def _published(held: Held, attempt: Path, result: TrialResult) -> Ending:
     if result.state == "stopped":
         return "stopped"
-    return result.state if store.publish(lease, attempt) else "lost"
+    return result.state if held.store.publish(held.lease, attempt) else "lost"
 
 
-def _run(trial: Planned, context: Context, attempt: Path, watch: "_Watch") -> TrialResult:
+def _run(held: Held, attempt: Path, watch: "_Watch") -> TrialResult:
     """Train; a checkpoint that a dead process left damaged is not worth more than the time to do it again."""
+    spec, how = held.trial.spec, held.context.execution
     try:
-        return run(trial.spec, context.execution, attempt, [watch])
+        return run(spec, how, attempt, [watch])
     except CheckpointError as error:
         if files.hopeless(error) or watch.told or not (attempt / CHECKPOINT).exists():
             raise
         for path in attempt.iterdir():
             files.remove(path)
-        return run(trial.spec, context.execution, attempt, [watch])
+        return run(spec, how, attempt, [watch])
 
 
 class _Watch:
-    """The callback of a trial: notes where it stands, and ends it where its claim is lost."""
+    """The callback of trials: notes where they stand, and ends them where a claim is lost."""
 
-    def __init__(self, attempt: Path, lease: Lease, heart: Heart) -> None:
-        self.attempt, self.lease, self.heart = attempt, lease, heart
+    def __init__(self, trials: list[Held], attempts: list[Path]) -> None:
+        self.trials, self.attempts = trials, attempts
         self.told = 0.0
 
     def __call__(self, event: Event) -> None:
-        if self.lease.key in self.heart.lost:
-            raise ClaimLostError(self.lease.key)
+        for held in self.trials:
+            held.check()
         if time.monotonic() - self.told >= TELL_EVERY:
             self.told = time.monotonic()
             done = (event.epoch - 1 + event.batch / event.batches) / event.epochs
-            with suppress(OSError):
-                files.write(self.attempt / PROGRESS, {"done": done, "epoch": event.epoch, "epochs": event.epochs})
+            for attempt in self.attempts:
+                with suppress(OSError):
+                    files.write(attempt / PROGRESS, {"done": done, "epoch": event.epoch, "epochs": event.epochs})
 
 
 # --- testing -----------------------------------------------------------------------------------------------------
 
 
-def _test(trial: Planned, lease: Lease, heart: Heart, store: Store, context: Context) -> Ending:
+def _test_all(trials: list[Held]) -> list[Outcome]:
+    return [_judged(_test, held) for held in trials]
+
+
+def _test(held: Held) -> Ending:
     """Open the test split, once; who was killed between the answers and the scores left only the scores to do."""
-    folder = store.trial(trial.digest)
+    folder = held.store.trial(held.digest)
     if (folder / OUTPUTS).exists():
         found = TestResult.load(folder)
     else:
-        result = replace(TrialResult.load(folder), execution=context.execution)
+        result = replace(TrialResult.load(folder), execution=held.context.execution)
         try:
             found = evaluate(result)
         except AlreadyEvaluatedError:

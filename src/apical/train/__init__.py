@@ -8,6 +8,7 @@ from apical.train.reporting import Event
 from apical.train.result import TrialResult
 from apical.train.spec import RESULTS_VERSION, Execution, TrialSpec
 from apical.train.stack import stack_bytes, stack_key, why_alone
+from apical.train.stack_session import memory_of
 from apical.train.trial import run
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "TrialResult",
     "TrialSpec",
     "evaluate",
+    "memory_of",
     "predict",
     "run",
     "run_many",

@@ -40,10 +40,10 @@ def run_many(
 
     One more trial adds to the peak of the memory, in bytes, as `stack_bytes` computes it,
 
-        4 * (9 * P + max(4 * U * batch, 2 * U * evaluated) + 3 * outputs * validation)
+        4 * (5 * P + 3 * outputs * validation + max(4 * P, 4 * U * batch, 2 * U * evaluated))
 
-    with P parameters and U units (values behind all affine parts and activations) in a network, `evaluated` samples in
-    a batch of the validation split (`apical.train.feed.evaluation_batch`) and `validation` samples in that split.
+    with P parameters and U values behind the affine parts of a network, `validation` samples in the validation split
+    and `evaluated` of them in a batch; `memory_of(spec)` is this number for a trial.
 
     A study groups its trials by `stack_key` (None: alone) into stacks of the size that its file says, and calls this
     once for each; `Event.trial` tells which of them an event is about.

@@ -1,9 +1,7 @@
 """Which trials can share a program, and how much memory they need there. Nothing is trained or loaded here."""
 
-from collections.abc import Sequence
 from dataclasses import fields
 from functools import cache
-from math import prod
 
 from apical.data.toy import CORNERS, POINTS
 from apical.nn import Unit
@@ -47,9 +45,7 @@ def why_alone(spec: TrialSpec, execution: Execution | None = None) -> str | None
     if kind not in KINDS:
         return f"unit {kind!r} cannot be stacked, only the built-in kinds can"
     if spec.optimiser not in OPTIMISERS or spec.clip is not None:
-        return (
-            f"trials with optimiser {spec.optimiser!r} and clip={spec.clip} cannot be stacked, only Adam's without clip"
-        )
+        return f"trials with optimiser={spec.optimiser!r}, clip={spec.clip} cannot be stacked, only Adam without clip"
     if spec.precision != "32" or spec.augment:
         return f"trials with precision {spec.precision!r} and augment={spec.augment} cannot be stacked"
     if how.device not in ("auto", "cpu") or how.devices > 1 or how.strategy != "auto" or how.compile:
@@ -63,12 +59,9 @@ def _pyramidal(unit: str) -> bool:
 
 
 def stack_bytes(*, parameters: int, units: int, outputs: int, batch: int, evaluated: int, validation: int) -> int:
-    """Bytes that one more trial adds to the peak of a stack, as `run_many` says it."""
-    weights = 9 * parameters  # values, gradient, two moments, best values, and the four of them in a checkpoint's bytes
-    values = max(4 * units * batch, 2 * units * evaluated)  # inputs and outputs of activations, and gradients of both
-    return 4 * (weights + values + 3 * outputs * validation)
-
-
-def units_of(shapes: Sequence[Sequence[int]]) -> int:
-    """Values that the layers with these output shapes hold for one sample."""
-    return sum(map(prod, shapes))
+    """Bytes that one more trial adds to the peak of a stack, as `run_many` says it; `memory_of` knows the numbers."""
+    kept = 5 * parameters + 3 * outputs * validation  # values, gradients, two moments, best values; validation outputs
+    passing = max(
+        4 * parameters, 4 * units * batch, 2 * units * evaluated
+    )  # a checkpoint's bytes, or a step, or a pass
+    return 4 * (kept + passing)

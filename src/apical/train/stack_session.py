@@ -1,5 +1,6 @@
 """A stack in progress: the stacked network, what is each trial's own, and the way to one file and back."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,13 +23,13 @@ from apical.train.result import RESULT, State, TrialResult
 from apical.train.session import epoch_record, number
 from apical.train.signals import Stop
 from apical.train.spec import Execution, TrialSpec
+from apical.train.stack import stack_bytes
 from apical.train.stacked import StackedNetwork
 from apical.train.stacked_dynamics import watched
 from apical.train.stacked_parameters import StackedAdam
 from apical.train.trial import finish, input_facts, open_data
 
 STACK = "stack.safetensors"
-_OWN = ("history", "timings", "dynamics", "best")
 
 
 @dataclass(eq=False)
@@ -45,9 +46,6 @@ class Member:
     dynamics: dict[str, Any] = field(default_factory=dict)
     best: dict[str, Any] = field(default_factory=lambda: {"epoch": 0, "value": None})
     result: TrialResult | None = None
-
-    def facts(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _OWN}
 
     def finite(self) -> bool:
         return all(bool(torch.isfinite(p).all()) for p in self.network.parameters())
@@ -81,6 +79,7 @@ class StackSession:
         self.loss_sum = torch.zeros(len(specs), dtype=torch.float64)
         self.epoch = self.batch = self.samples = 0
         self.seconds = 0.0
+        self._told: list[str] = []  # an epoch of all trials as JSON: written once, though it is saved many times
         self._environment = env.facts()
         self._saved = perf_counter()
 
@@ -132,6 +131,8 @@ class StackSession:
 
     def check_weights(self) -> None:
         """End the trials whose weights are not finite."""
+        if all(bool(torch.isfinite(s.model).all()) for s in self.network.parameters.all):
+            return
         for member in self.running:
             if not member.finite():
                 self.diverge(member)
@@ -165,6 +166,9 @@ class StackSession:
                 member.best = {"epoch": self.epoch + 1, "value": number(value)}
                 self.network.parameters.remember(member.network)
             records.append((member.trial, member.history[-1]))
+        self._told.append(
+            json.dumps([(m.history[-1], m.timings[-1]) if m.result is None else None for m in self.members])
+        )
         self.epoch += 1
         self.batch = self.samples = 0
         self.loss_sum.zero_()
@@ -270,9 +274,14 @@ class StackSession:
             copy_into(own, stored.tensors, what=str(self.path))
             self.epoch, self.batch, self.samples = facts["epoch"], facts["batch"], facts["samples"]
             self.seconds = facts["seconds"]
-            for member, values in zip(self.members, facts["members"], strict=True):
-                for name in _OWN:
-                    setattr(member, name, values[name])
+            self._told = facts["told"]
+            for member, best, dynamics in zip(self.members, facts["best"], facts["dynamics"], strict=True):
+                member.best, member.dynamics = best, dynamics
+            for records in map(json.loads, self._told):
+                for member, record in zip(self.members, records, strict=True):
+                    if record is not None:
+                        member.history.append(record[0])
+                        member.timings.append(record[1])
         for member in self.members:
             if (member.folder / RESULT).exists():
                 member.result = TrialResult.load(member.folder)
@@ -281,7 +290,28 @@ class StackSession:
     def _facts(self) -> dict[str, Any]:
         names = ("composition", "epoch", "batch", "samples", "seconds")
         own = {name: getattr(self, name) for name in names}
-        return own | {"data": self.identity, "members": [m.facts() for m in self.members]}
+        each = {name: [getattr(m, name) for m in self.members] for name in ("best", "dynamics")}
+        return own | each | {"data": self.identity, "told": self._told}
+
+
+def memory_of(spec: TrialSpec, execution: Execution | None = None) -> int:
+    """Bytes that one more trial like this one adds to the peak of a stack (`stack_bytes`)."""
+    data = open_data(spec, execution or Execution())
+    network = build(spec, dims_for(spec, data))
+    values: list[int] = []
+    for module in network.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):  # the weights of a pyramidal neuron count both branches
+            module.register_forward_hook(lambda m, _, out: values.append(out.numel() * len(m.weight) // out.shape[1]))
+    with torch.no_grad():
+        outputs = network(data.validation.inputs([0]))
+    return stack_bytes(
+        parameters=sum(p.numel() for p in network.parameters()),
+        units=sum(values),
+        outputs=outputs.numel(),
+        batch=min(spec.batch, len(data.train)),
+        evaluated=min(evaluation_batch(data.validation, spec.batch), len(data.validation)),
+        validation=len(data.validation),
+    )
 
 
 def stored_composition(path: Path) -> list[str]:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from apical.nn.layers import Neuron
 from apical.nn.pyramidal import _Pyramidal
-from apical.train.stacked_activations import Activation
+from apical.train.stacked_activations import Activation, kind
 from apical.train.stacked_parameters import Parameters, Stacked
 
 Function = Callable[[Tensor], Tensor]
@@ -29,6 +29,7 @@ class StackedNetwork:
         self.activations: list[tuple[str, Activation]] = []
         self.parts: list[Affine | Graph] = []
         self._between: list[Any] = []
+        self._kinds = [tuple(kind(a) for _, layer in chain(n) for a in _activations(layer)) for n in networks]
         for same in zip(*map(chain, networks), strict=True):
             name, layers = same[0][0], [layer for _, layer in same]
             self._add(name, layers)
@@ -51,8 +52,8 @@ class StackedNetwork:
         if isinstance(one, Neuron | _Pyramidal):
             outputs = len(affine[0].weight) // (2 if isinstance(one, _Pyramidal) else 1)
             dim = 0 if isinstance(affine[0], nn.Linear) else 1
-            own = layers if isinstance(one, _Pyramidal) else [layer.activation for layer in layers]
-            activation = Activation(own, self.parameters, outputs=outputs, dim=dim)
+            own = [a for layer in layers for a in _activations(layer)]
+            activation = Activation(own, self._kinds, self.parameters, outputs=outputs, dim=dim)
             self.activations.append((name, activation))
             self._between.append(activation)
 
@@ -90,6 +91,13 @@ def chain(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield name, child
 
 
+def _activations(layer: nn.Module) -> list[nn.Module]:
+    """What stands for the activation of a neuron; nothing of other layers."""
+    if isinstance(layer, _Pyramidal):
+        return [layer]
+    return [layer.activation] if isinstance(layer, Neuron) else []
+
+
 class Affine:
     """w x + b of every trial: (k * inputs, n) -> (k * outputs, n); the first layer takes the shared (n, ...)."""
 
@@ -98,13 +106,17 @@ class Affine:
         self.weight = parameters.stack([layer.weight for layer in layers])
         self.bias = parameters.stack([layer.bias for layer in layers])
         self._input: Tensor | None = None
+        self._rooms: dict[str, Tensor] = {}
 
     def forward(self, x: Tensor, keep: bool) -> Tensor:
         x = x.flatten(1) if self.first else x.view(self.count, -1, x.shape[-1])
         self._input = x if keep else None
+        n = x.shape[0 if self.first else 2]
         if self.first:
-            return torch.addmm(self.bias.model.view(-1, 1), self.weight.model.flatten(0, 1), x.t())
-        return torch.baddbmm(self.bias.model.unsqueeze(2), self.weight.model, x).flatten(0, 1)
+            out = self._room("forward", keep, self.bias.model.numel(), n)
+            return torch.addmm(self.bias.model.view(-1, 1), self.weight.model.flatten(0, 1), x.t(), out=out)
+        out = self._room("forward", keep, *self.bias.model.shape, n)
+        return torch.baddbmm(self.bias.model.unsqueeze(2), self.weight.model, x, out=out).flatten(0, 1)
 
     def backward(self, g: Tensor | None) -> Tensor | None:
         x, self._input = self._input, None
@@ -117,7 +129,15 @@ class Affine:
         g = g.view(self.count, -1, g.shape[-1])
         torch.bmm(g, x.transpose(1, 2), out=self.weight.gradient)
         torch.sum(g, 2, out=self.bias.gradient)
-        return torch.bmm(self.weight.model.transpose(1, 2), g).flatten(0, 1)
+        return torch.bmm(self.weight.model.transpose(1, 2), g, out=self._room("backward", True, *x.shape)).flatten(0, 1)
+
+    def _room(self, name: str, keep: bool, *shape: int) -> Tensor | None:
+        """Where a result of a step goes: the memory of the last one, which the system would take back and clear."""
+        if not keep:
+            return None
+        if name not in self._rooms or self._rooms[name].shape != shape:
+            self._rooms[name] = torch.empty(shape)
+        return self._rooms[name]
 
 
 class Graph:

@@ -23,17 +23,20 @@ Function = Callable[[Tensor], Tensor]
 class Activation:
     """`layers[i]` says what trial i has behind its affine part: an activation, or a pyramidal layer with two.
 
+    Neighbours of the same `kinds[i]` (what `kind` says of all activations of a network) share a call.
     While `seen` is a list, the inputs of every call are added to it.
     """
 
-    def __init__(self, layers: Sequence[nn.Module], parameters: Parameters, *, outputs: int, dim: int) -> None:
+    def __init__(
+        self, layers: Sequence[nn.Module], kinds: Sequence[object], parameters: Parameters, *, outputs: int, dim: int
+    ) -> None:
         self.count, self.dim = len(layers), dim
         self.learned: list[Stacked] = []
         self.pyramidal = isinstance(layers[0], _Pyramidal)
         self.seen: list[Tensor] | None = None
         self.groups: list[_Maker] = []
-        for _, same in groupby(layers, _kind):
-            group = list(same)
+        for _, same in groupby(zip(kinds, layers, strict=True), lambda pair: pair[0]):
+            group = [layer for _, layer in same]
             maker = _Maker(parameters, self.learned, len(group), outputs, dim)
             maker.function = maker.pyramidal(group) if self.pyramidal else maker.standard(group)
             self.groups.append(maker)
@@ -114,10 +117,10 @@ def _owner(module: nn.Module) -> nn.Module:
     return module.owner if isinstance(module, Shared) else module
 
 
-def _kind(layer: Any) -> tuple[Any, ...]:
-    """What trials must agree in to share a call."""
+def kind(layer: Any) -> tuple[object, ...]:
+    """What the activations of two trials must agree in to share a call."""
     if isinstance(layer, _Pyramidal):
-        return _kind(layer.basal), _kind(layer.apical)
+        return kind(layer.basal), kind(layer.apical)
     own: Any = _owner(layer)
     slope = own.leak if isinstance(own, LeakyADA) else getattr(own, "negative_slope", 0.0)
-    return type(own).__name__, slope, tuple(p.shape for p in own.parameters())
+    return type(own).__name__, slope, own is layer, tuple(p.shape for p in own.parameters())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import hypot, isfinite
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from apical.kernels import composite
 from apical.nn.activations import FLOOR
-from apical.train.dynamics import SATURATED, gradient_norms
+from apical.train.dynamics import SATURATED
 from apical.train.stacked import StackedNetwork
 from apical.train.stacked_activations import Activation
 
@@ -25,9 +26,10 @@ def watched(stack: StackedNetwork, networks: Sequence[nn.Module]) -> Iterator[li
     try:
         yield records
         inactive, saturated = _shares(stack)
+        norms = _norms(stack)
         for i, network in enumerate(networks):
             own = [{name: v[i] for name, v in shares.items() if v[i] is not None} for shares in (inactive, saturated)]
-            records.append({"inactive": own[0], "saturated": own[1], "gradient": gradient_norms(network)})
+            records.append({"inactive": own[0], "saturated": own[1], "gradient": _gradient(stack, network, norms)})
     finally:
         for _, activation in stack.activations:
             activation.seen = None
@@ -49,6 +51,24 @@ def _shares(stack: StackedNetwork) -> tuple[Shares, Shares]:
             inactive[f"{name}.{branch}"] = _means(half < 0, activation)
         saturated[f"{name}.{branches[-1]}"] = _saturated(halves[-1], activation)
     return inactive, saturated
+
+
+def _norms(stack: StackedNetwork) -> dict[int, list[float]]:
+    """The norm of the gradient of each stacked parameter, for each trial, by the parameter's identity."""
+    return {
+        id(s): torch.linalg.vector_norm(s.gradient.flatten(1), dim=1).double().tolist() for s in stack.parameters.all
+    }
+
+
+def _gradient(stack: StackedNetwork, network: nn.Module, norms: dict[int, list[float]]) -> dict[str, float | None]:
+    """What `gradient_norms` says of one network."""
+    found: dict[str, float | None] = {}
+    for name, module in network.named_modules():
+        own = [stack.parameters.place(p) for p in module._parameters.values() if p is not None]
+        if own:
+            norm = hypot(*(norms[id(stacked)][row] for stacked, row in own))
+            found[name] = norm if isfinite(norm) else None
+    return found
 
 
 def _means(mask: Tensor, activation: Activation) -> list[float | None]:

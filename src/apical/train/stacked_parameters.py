@@ -36,6 +36,7 @@ class Parameters:
         """The stacked parameter of these; the same one for the same parameters, which a shared alpha is."""
         key = tuple(map(id, own))
         if key not in self._known:
+            assert not any(i in self._places for i in key), "a parameter belongs to one stacked tensor"
             values = torch.stack([p.detach() for p in own])
             gradient, first, second = (torch.zeros_like(values) for _ in range(3))
             made = Stacked(values, gradient, first, second, best=values.clone())
@@ -46,6 +47,10 @@ class Parameters:
             self._known[key] = made
             self.all.append(made)
         return self._known[key]
+
+    def place(self, parameter: nn.Parameter) -> tuple[Stacked, int]:
+        """The stacked parameter and the row in which a network's own lies."""
+        return self._places[id(parameter)]
 
     def best_of(self, network: nn.Module) -> dict[str, Tensor]:
         """The weights of one network's best epoch, by name."""

@@ -72,10 +72,15 @@ ENGINES: Final = {"local": "apical.study.engines.local", "ray": "apical.study.en
 """Each is a module with `start(context, options) -> Engine`."""
 
 
-def start(name: str, context: Context, options: Options) -> Engine:
-    """The engine of that name, with its workers."""
+def check_name(name: str) -> None:
+    """Refuse an engine that does not exist."""
     if name not in ENGINES:
         raise InvalidArgumentError(f"engine is {name!r}, but must be one of {', '.join(ENGINES)}")
+
+
+def start(name: str, context: Context, options: Options) -> Engine:
+    """The engine of that name, with its workers."""
+    check_name(name)
     if name == "local" and (options.address or options.gpus):
         raise InvalidArgumentError("an address and GPUs per trial are for a cluster, but engine is 'local': use ray")
     try:

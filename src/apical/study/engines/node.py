@@ -36,14 +36,14 @@ class Place:
     context: bytes
 
     @classmethod
-    def of_driver(cls, context: Context, threads: int) -> Self:
-        """As this process has it."""
+    def of_driver(cls, context: Context, *, threads: int, gpus: float = 0.0) -> Self:
+        """As this process has it; a trial without GPUs sees none, as if the machine had none."""
         log = (context.directory / COMMANDS).read_bytes()
         own = {name: value for name, value in os.environ.items() if name.startswith("APICAL_")}
+        own |= dict.fromkeys(THREADS, str(threads)) | ({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})
         return cls(
             version=__version__, directory=context.directory, size=len(log), digest=hashlib.sha256(log).hexdigest(),
-            folder=Path.cwd(), path=tuple(sys.path), environment=own | dict.fromkeys(THREADS, str(threads)),
-            context=pickle.dumps(context),
+            folder=Path.cwd(), path=tuple(sys.path), environment=own, context=pickle.dumps(context),
         )  # fmt: skip
 
     def seen(self) -> bool:

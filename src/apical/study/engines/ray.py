@@ -36,7 +36,7 @@ def start(context: Context, options: Options) -> "RayEngine":
 
     A program that has joined a cluster already stays in it.
     """
-    _check_gpus(options.gpus)
+    _check_gpus(options.gpus, context.execution.device)
     joined_here = not ray.is_initialized()
     if joined_here:
         _join(options.address or "auto", cores=options.workers and options.workers * options.cpus)
@@ -55,7 +55,7 @@ class RayEngine:
 
     def __init__(self, context: Context, options: Options, *, leaves: bool) -> None:
         self.options, self.leaves = options, leaves
-        self._place = Place.of_driver(context, options.cpus)
+        self._place = Place.of_driver(context, threads=options.cpus, gpus=options.gpus)
         self._perform = ray.remote(perform).options(
             name="apical", num_cpus=options.cpus, num_gpus=options.gpus, max_retries=0
         )
@@ -63,7 +63,7 @@ class RayEngine:
 
     @property
     def workers(self) -> int:
-        fit = sum(_fit(node, self.options) for node in _nodes())
+        fit = sum(places_on(node, self.options) for node in _nodes())
         return min(fit, self.options.workers or fit)
 
     @property
@@ -86,7 +86,8 @@ class RayEngine:
         try:
             for task in self._jobs:
                 ray.cancel(task)  # Ctrl-C in the worker: a trial in training writes its checkpoint
-            ray.wait([*self._jobs], num_returns=max(1, len(self._jobs)), timeout=PATIENCE)
+            if self._jobs:
+                ray.wait([*self._jobs], num_returns=len(self._jobs), timeout=PATIENCE)
         finally:
             self._jobs.clear()
             if self.leaves:
@@ -95,10 +96,10 @@ class RayEngine:
     def check_room(self) -> None:
         """Refuse what no node has, instead of waiting for it."""
         if not self.workers:
-            have = "; ".join(f"{n.get('CPU', 0):g} CPUs and {n.get('GPU', 0):g} GPUs" for n in _nodes()) or "nothing"
+            nodes = {f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in _nodes()}
             raise StudyError(
-                f"no node of the Ray cluster has room for a trial of {self.options.cpus} CPUs and "
-                f"{self.options.gpus:g} GPUs, its nodes have {have}: lower --cpus-per-trial or --gpus-per-trial"
+                f"a trial of {self.options.cpus} CPUs and {self.options.gpus:g} GPUs fits on no node of the Ray "
+                f"cluster, which have {' or '.join(sorted(nodes))}: lower --cpus-per-trial or --gpus-per-trial"
             )
 
 
@@ -135,7 +136,11 @@ def _join(address: str, *, cores: int | None) -> None:
         with _signals_kept():
             ray.init(address=address, **own, **quiet)
     except (OSError, RuntimeError, ValueError, RayError) as error:
-        raise _no_cluster(address, str(error).strip().splitlines()[0]) from error
+        raise _no_cluster(address, _first_sentence(error)) from error
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).strip().splitlines()[0].partition(". ")[0]
 
 
 def _check_address(address: str) -> None:
@@ -177,7 +182,9 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check_gpus(gpus: float) -> None:
+def _check_gpus(gpus: float, device: str) -> None:
+    if device == "cuda" and not gpus:
+        raise InvalidArgumentError("device is 'cuda', but a trial has 0 GPUs: give it --gpus-per-trial 1, or a share")
     if gpus < 0 or (gpus > 1 and gpus != int(gpus)):
         raise InvalidArgumentError(f"gpus is {gpus:g}, but must be a share of one GPU (0 to 1) or a whole number")
 
@@ -187,7 +194,7 @@ def _nodes() -> list[dict[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-def _fit(node: dict[str, float], options: Options) -> int:
+def places_on(node: dict[str, float], options: Options) -> int:
     """Trials that one node runs at the same time; a trial never has shares of two GPUs."""
     by_cpus = int(node.get("CPU", 0)) // options.cpus
     if not options.gpus:

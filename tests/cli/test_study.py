@@ -1,0 +1,145 @@
+"""`apical study`: what people type, and what they read."""
+
+import csv
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from apical import cli, study
+
+FILE = """
+title = "five minutes of work"
+trials = 2
+stack = 4
+tune.alpha = [0.3, 1.0]
+training = { epochs = 1, batch = 256, learning_rate = 1e-2 }
+
+[[parts]]
+name = "digits"
+data = "digits"
+model = "mlp-1"
+dims = { hidden = 8 }
+
+[[rows]]
+unit = "relu"
+
+[[rows]]
+unit = "ada"
+paper.digits = { accuracy = 97.5 }
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the study was run once, by one worker."""
+    path = tmp_path_factory.mktemp("cli")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("APICAL_HOME", str(path / "home"))
+        patch.chdir(path)
+        (path / "mine.toml").write_text(FILE)
+        assert cli.run(["study", "run", "mine.toml", "--workers", "1"]) == 0
+    return path
+
+
+@pytest.fixture(autouse=True)
+def there(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    path: Path = request.getfixturevalue("folder") if "folder" in request.fixturenames else tmp_path
+    monkeypatch.setenv("APICAL_HOME", str(path / "home"))
+    monkeypatch.chdir(path)
+    return path
+
+
+def test_a_finished_study_shows_its_table_and_is_not_run_again(folder, capsys):
+    assert cli.run(["study", "run", "mine.toml"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "five minutes of work: 2 rows, 2 trials each, in studies/mine"
+    assert lines[1].split() == ["row", "setting", "validation", "test", "(best)", "test", "(mean)", "trials", "paper"]
+    assert lines[2].startswith("digits: ReLU  relu ")
+    assert lines[3].endswith("97.5 ")
+    assert "mine: 5 done; studies/mine" in lines
+    assert cli.run(["study", "run", "studies/mine"]) == 0, "the directory names its study too"
+
+
+def test_status_by_name_and_by_directory(folder, capsys):
+    assert cli.run(["study", "status", "mine"]) == 0
+    out = capsys.readouterr().out
+    assert cli.run(["study", "status", "studies/mine"]) == 0
+    assert capsys.readouterr().out == out
+    assert "5 of 5 trials, 4 of 4 tested" in out
+    assert cli.run(["study", "status", "mine", "--watch"]) == 0
+
+
+def test_export_show_and_retry(folder, capsys):
+    assert cli.run(["study", "export", "mine", "-o", "trials.csv"]) == 0
+    with (folder / "trials.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    capsys.readouterr()
+    assert cli.run(["study", "show", "mine", rows[0]["digest"][:10]]) == 0
+    out = capsys.readouterr().out
+    assert rows[0]["digest"] in out
+    assert "epoch 1: loss" in out
+    assert cli.run(["study", "retry", "mine", "--failed"]) == 0
+    assert "no trial has failed" in capsys.readouterr().out
+
+
+def test_merge_brings_trials_into_a_new_directory(folder, capsys):
+    assert cli.run(["study", "merge", "studies/both", "studies/mine"]) == 0
+    assert "5 trials came into studies/both, 0 were there already" in capsys.readouterr().out
+    assert study.read("studies/both").finished
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "nothing-like-this"], "nothing-like-this"),
+        (["run", "mine.toml", "--engine", "slurm"], "must be one of local, ray"),
+        (["run", "mine.toml", "--set", "training.epochs=2"], "choose another directory with -d"),
+        (["run", "mine.toml", "--tune-trials", "2"], "compared by 1 trials each and are by 2"),
+        (["run", "studies/mine", "--quick"], "whose study is settled"),
+        (["status", "nowhere"], "is no study directory"),
+        (["show", "mine", "zzz"], "0 trials of studies/mine begin with 'zzz'"),
+        (["retry", "mine", "abc"], "no failed trial begins with 'abc'"),
+        (["export", "mine", "-o", "x.xlsx"], "must end in .parquet, .csv, .json"),
+        (["merge", "studies/x", "nowhere"], "is no study directory"),
+        (["new", "mine.toml"], "is there already"),
+        (["schema", "-o", "no/such/folder"], "cannot write"),
+    ],
+)
+def test_errors_are_one_sentence(folder, capsys, arguments, words):
+    assert cli.run(["study", *arguments]) == 1
+    err = capsys.readouterr().err
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_a_new_study_file_is_valid_and_its_fields_are_in_the_schema(there, capsys):
+    assert cli.run(["study", "new", "own.toml"]) == 0
+    loaded = study.load("own.toml")
+    assert len(loaded.rows) == 5
+    assert study.load("own.toml", quick=True).trials == 2
+    capsys.readouterr()
+    assert cli.run(["study", "schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert set(tomllib.loads((there / "own.toml").read_text())) <= set(schema["properties"])
+
+
+def test_list_names_every_shipped_study(capsys):
+    assert cli.run(["study", "list", "--no-time"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in study.names())
+
+
+def test_missing_data_names_the_command_that_helps(capsys):
+    assert cli.run(["study", "run", "table-moroco", "--quick"]) == 1
+    assert "apical data prepare moroco" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_whole_demo(there, capsys):
+    assert cli.run(["demo", "-o", "demo"]) == 0
+    out = capsys.readouterr().out
+    assert "computes XOR" in out
+    assert all(unit in out for unit in ("ReLU", "tanh", "PyNADA", "leaky PyNADA", "sin(x)/x: ADA"))
+    assert (there / "demo" / "report" / "index.html").is_file()

@@ -1,0 +1,90 @@
+"""kill -9 of the driver or a worker at random moments: nothing finished is lost or run again, and the same results."""
+
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from apical import study
+from apical.study import driver, machine
+
+RUN = """
+    import sys
+    from apical import study
+    from apical.study import driver
+    driver.DEATHS, driver.LOOK = 10**6, 0.3
+
+    if __name__ == "__main__":
+        done = study.run(study.frozen(sys.argv[1]), sys.argv[1], options=study.Options(workers=2))
+        print(done.finished, sum(done.states.values()))
+"""
+MOMENTS = 20
+
+
+def workers(folder):
+    """The living processes that hold claims."""
+    found = set()
+    for path in (folder / "claims").glob("[0-9a-f]*.json"):
+        said = json.loads(path.read_text())
+        if machine.started(said["pid"]) == said["started"]:
+            found.add(said["pid"])
+    return sorted(found)
+
+
+def published(folder):
+    """Every published trial, with all that may not change."""
+    found = {}
+    for trial in (folder / "trials").iterdir():
+        if not trial.name.startswith("."):
+            stat = (trial / "result.json").stat()
+            found[trial.name] = (trial.stat().st_ino, stat.st_ino, stat.st_mtime_ns)
+    return found
+
+
+def wait(process, seconds):
+    """True where the process ended by itself."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("stack", [1, 4])
+def test_a_study_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(
+    make_tiny, tmp_path, python, numbers, stack
+):
+    tiny = make_tiny(epochs=250, trials=4, alphas=(0.1, 0.2, 0.3, 0.5, 0.7, 1.0), stack=stack)
+    driver.open_for(tiny, tmp_path / "whole", None)
+    assert python(RUN, tmp_path / "whole").communicate() == ("True 13\n", "")
+
+    folder = tmp_path / "s"
+    driver.open_for(tiny, folder, None)
+    draws = random.Random(stack)
+    killed = {"driver": 0, "worker": 0}
+    seen: dict = {}
+    process = python(RUN, folder)
+    for _ in range(MOMENTS // 2):
+        if not wait(process, draws.uniform(3.0, 8.0)):
+            victim = "driver" if draws.random() < 0.4 or not workers(folder) else "worker"
+            pid = process.pid if victim == "driver" else draws.choice(workers(folder) or [process.pid])
+            os.kill(pid, signal.SIGKILL)
+            killed[victim] += 1
+        if process.poll() is not None or pid == process.pid:
+            process.communicate()
+            process = python(RUN, folder)
+        now = published(folder)
+        assert seen.items() <= now.items(), "a finished trial was lost or run again"
+        seen = now
+    process.communicate()
+    assert min(killed.values()) > 0, killed
+    assert study.run(tiny, folder, options=study.Options(workers=2)).finished
+    assert seen.items() <= published(folder).items()
+    assert numbers(folder) == numbers(tmp_path / "whole")
+    assert list((folder / "attempts").iterdir()) == []

@@ -1,0 +1,149 @@
+"""Which trials may be stacked, and what they cost."""
+
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+
+import pytest
+import torch
+
+from apical import models
+from apical.nn import Unit
+from apical.train import Execution, TrialSpec, memory_of, metrics, stack_bytes, stack_key, why_alone
+from apical.train.losses import BY_NAME, answers, answers_of_each, of_each
+from apical.train.stack import KINDS, NETWORKS
+
+MLP = TrialSpec.paper("fashion-mnist", "mlp-1", unit="ada(alpha=0.3)")
+XOR = TrialSpec.paper("xor", "neuron", unit="ada")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"unit": "ada(alpha=learn)"},
+        {"unit": "ada(alpha=0.3,c=1)"},
+        {"unit": "relu"},
+        {"unit": "leaky_ada(leak=0.2)"},
+        {"learning_rate": 0.1},
+    ],
+)
+def test_trials_that_differ_in_unit_and_learning_rate_share_a_stack(change):
+    assert stack_key(replace(MLP, **change)) == stack_key(MLP) != None  # noqa: E711
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"unit": "pynada"},
+        {"dims": {"hidden": 50}},
+        {"model": "mlp-2"},
+        {"batch": 32},
+        {"epochs": 3},
+        {"milestones": ()},
+        {"l2": 0.1},
+        {"corruptions": ("label-noise(fraction=0.2)",)},
+        {"optimiser": "adamw"},
+        {"data": "digits"},
+    ],
+)
+def test_trials_that_differ_in_anything_else_do_not(change):
+    other = stack_key(replace(MLP, **change))
+    assert other is not None
+    assert other != stack_key(MLP)
+
+
+def test_where_a_batch_is_the_whole_problem_seeds_may_differ():
+    assert stack_key(replace(XOR, seed=1)) == stack_key(XOR)
+    assert stack_key(replace(XOR, seed=1, batch=2)) != stack_key(replace(XOR, batch=2))
+
+
+@pytest.mark.parametrize(
+    ("spec", "how", "sentence"),
+    [
+        (TrialSpec(data="digits", model="vgg-9"), {}, "network 'vgg-9' cannot be stacked"),
+        (replace(MLP, convert=True), {}, "'mlp-1 with convert'"),
+        (replace(MLP, optimiser="sgd"), {}, "only Adam without clip"),
+        (replace(MLP, clip=1.0), {}, "clip=1.0"),
+        (replace(MLP, precision="bf16-mixed"), {}, "precision 'bf16-mixed'"),
+        (MLP, {"devices": 2}, "one CPU process"),
+        (MLP, {"compile": True}, "one CPU process"),
+    ],
+)
+def test_it_says_why_a_trial_is_trained_alone(spec, how, sentence):
+    assert sentence in why_alone(spec, Execution(**how))
+    if not how:
+        assert stack_key(spec) is None
+
+
+def test_kinds_of_ones_own_are_trained_alone(monkeypatch):
+    from apical.nn import kinds
+
+    monkeypatch.setattr(kinds, "_REGISTERED", dict(kinds._REGISTERED))
+    kinds.register_unit("gelu_of_ours", activation=torch.nn.GELU)
+    assert "built-in" in why_alone(replace(MLP, unit="gelu_of_ours"))
+
+
+def test_the_names_here_are_names():
+    assert set(NETWORKS) <= set(models.list())
+    assert set(KINDS) <= set(Unit.kinds())
+
+
+@pytest.mark.parametrize("loss", BY_NAME)
+def test_losses_and_metrics_of_all_trials_are_those_of_each(loss):
+    classification = loss in ("cross-entropy", "binary", "squared")
+    values = {"cross-entropy": 7, "binary": 1, "squared": 1}.get(loss, 2)
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(3, 40, values, generator=generator)
+    labels = torch.randint(max(2, values), (40,), generator=generator) if classification else torch.randn(40, values)
+    own = of_each(loss, outputs.transpose(1, 2), labels)
+    read = answers_of_each(loss, outputs)
+    found = metrics.scores_of_each(read, labels, classification=classification)
+    for i in range(3):
+        assert float(own[i]) == pytest.approx(float(BY_NAME[loss](outputs[i], labels)), rel=1e-6)
+        assert torch.equal(read[i], answers(loss, outputs[i]))
+        assert found[i] == pytest.approx(metrics.scores(read[i], labels, classification=classification), rel=1e-12)
+
+
+def test_classes_that_do_not_occur_do_not_count():
+    read = torch.eye(5).log_softmax(1).expand(2, 5, 5)
+    labels = torch.tensor([0, 1, 1, 3, 3])
+    found = metrics.scores_of_each(read, labels, classification=True)
+    assert found[0] == pytest.approx(metrics.scores(read[0], labels, classification=True))
+
+
+def test_the_memory_of_a_trial_follows_from_its_network_and_data():
+    spec = TrialSpec(data="digits", model="mlp-2", dims={"hidden": (20, 30)}, batch=64, unit="pynada")
+    wide = (64 + 1) * 40 + (20 + 1) * 60 + (30 + 1) * 10
+    sizes = {"outputs": 10, "batch": 64, "evaluated": 269, "validation": 269}
+    assert memory_of(spec) == stack_bytes(parameters=wide, units=40 + 60 + 10, **sizes)
+
+
+MEMORY = """
+    import resource, sys, tempfile
+    from pathlib import Path
+    import torch
+    torch.set_num_threads(1)
+    from apical.train import Execution, TrialSpec, run_many
+    count, wide = map(int, sys.argv[1:3])
+    specs = [
+        TrialSpec(data="digits", model="mlp-1", dims={"hidden": wide}, unit=f"ada(alpha={i + 1})", epochs=2, batch=64)
+        for i in range(count)
+    ]
+    folder = Path(tempfile.mkdtemp())
+    run_many(specs, Execution(threads=1), [folder / str(i) for i in range(count)])
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.mark.slow
+def test_the_peak_of_the_memory_grows_as_predicted():
+    wide, few, many = 20_000, 2, 14
+
+    def peak(count):
+        program = [sys.executable, "-c", textwrap.dedent(MEMORY), str(count), str(wide)]
+        return int(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
+
+    predicted = memory_of(TrialSpec(data="digits", model="mlp-1", dims={"hidden": wide}, batch=64))
+    assert (peak(many) - peak(few)) / (many - few) == pytest.approx(predicted, rel=0.25)
