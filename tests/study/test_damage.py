@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from apical import study
-from apical.cli import shown
+from apical.cli import screen
 from apical.errors import ApicalError
 from apical.study.exporting import gather
 from apical.study.results import STATES
@@ -56,10 +56,10 @@ def look_at(folder):
     results = study.read(folder)
     assert set(results.states) <= {*STATES}
     gather(results)
-    shown.print_results(results)
-    shown.print_status(folder)
+    screen.print_results(results)
+    screen.print_status(folder)
     for trial in {t.digest for row in results.rows for s in row.settings for t in s.trials}:
-        shown.print_trial(folder, trial)
+        screen.print_trial(folder, trial)
     for row in results.rows:
         for trial in row.trials:
             if trial.test is not None:

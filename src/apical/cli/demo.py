@@ -7,7 +7,7 @@ import typer
 from torch import nn
 
 from apical import report, study
-from apical.cli import shown as screen
+from apical.cli import screen
 from apical.cli.style import command, shown
 from apical.convert import convert_
 from apical.errors import InvalidArgumentError

@@ -9,7 +9,7 @@ import typer
 
 import apical
 from apical import study
-from apical.cli import shown as screen
+from apical.cli import screen
 from apical.cli.style import group, shown
 from apical.errors import InvalidArgumentError
 from apical.study.file import Study
