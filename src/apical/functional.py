@@ -20,7 +20,7 @@ Value = float | Tensor
 
 
 def ada(x: Tensor, alpha: Value = 1.0, c: Value = 0.0, leak: float = 0.0, *, dim: int = 1) -> Tensor:
-    """Apical dendrite activation: leak*min(0,x) + max(0,x)*exp(c - alpha*max(0,x)), Eqs. 3 and 6 of the paper.
+    """Apical dendrite activation: `leak*min(0,x) + max(0,x)*exp(c - alpha*max(0,x))`, Eqs. 3 and 6 of the paper.
 
     It peaks at x = 1/alpha with height e^(c-1)/alpha. The derivative at 0 is the right-hand one, e^c.
 
@@ -78,7 +78,7 @@ def rbf(x: Tensor, s: Value = 1.0, *, dim: int = 1) -> Tensor:
 
 
 def swish(x: Tensor, beta: Value = 1.0, *, dim: int = 1) -> Tensor:
-    """Swish: x * sigmoid(beta * x)."""
+    """Swish: `x * sigmoid(beta * x)`."""
     check_input(x)
     beta = checked("beta", beta, x, dim)
     return eager.swish(x, beta, dim)

@@ -116,7 +116,10 @@ def watch(
     refresh: Annotated[int, typer.Option(min=1, help="Seconds until the page looks again.")] = 10,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Serve the report of a study to this machine while it runs; Ctrl-C ends it."""
+    """Serve the report of a study while it runs; Ctrl-C ends it.
+
+    The page is served to this machine alone, and shows what is there so far.
+    """
 
     def started(address: str) -> None:
         print(f"the report of {where}, as it grows: {address} (Ctrl-C ends it)", flush=True)

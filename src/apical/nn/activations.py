@@ -60,7 +60,7 @@ class Activation(nn.Module):
 
 
 class ADA(Activation):
-    """Apical dendrite activation max(0,x)*exp(c - alpha*x), Eq. 3 of the paper.
+    """Apical dendrite activation `max(0,x)*exp(c - alpha*x)`, Eq. 3 of the paper.
 
     With `learnable`, alpha is a Parameter of shape `(num_parameters,)`: one value, or one per channel along `dim`
     (1 after convolutions, -1 after Linear). `inplace` is accepted and ignored, so that ADA drops in for ReLU.
@@ -123,7 +123,7 @@ class RBF(Activation):
 
 
 class Swish(Activation):
-    """Swish x * sigmoid(beta * x), with beta learned from its start value unless `learnable=False`."""
+    """Swish `x * sigmoid(beta * x)`, with beta learned from its start value unless `learnable=False`."""
 
     learned = "beta"
     beta: float | nn.Parameter

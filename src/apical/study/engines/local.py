@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 from collections import deque
@@ -86,10 +85,11 @@ class _Worker:
     def __init__(self, context: Context, threads: int) -> None:
         spawn = multiprocessing.get_context("spawn")
         self.connection, theirs = spawn.Pipe()
-        said = pickle.dumps(context)  # opened there only when signals and threads are settled: it needs torch
-        self.process = spawn.Process(target=serve, args=(theirs, said, threads), name="apical-worker")
+        self.process = spawn.Process(target=serve, args=(theirs, threads), name="apical-worker")
         self.process.start()
         theirs.close()
+        with suppress(OSError):  # it died: `take` notices
+            self.connection.send(context)  # read there once signals and threads are settled: it needs torch
         self.jobs: deque[Job] = deque()
         self.ready, self.alive = False, True
 
@@ -132,7 +132,7 @@ def _given_back(job: Job) -> Done:
 # --- in the worker's process -------------------------------------------------------------------------------------
 
 
-def serve(connection: Connection, said: bytes, threads: int) -> None:
+def serve(connection: Connection, threads: int) -> None:
     """Do jobs until there are no more, or until the driver is gone."""
     os.environ.update(dict.fromkeys(THREADS, str(threads)))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which says what is to be done
@@ -144,8 +144,8 @@ def serve(connection: Connection, said: bytes, threads: int) -> None:
     from apical.train.keeping import data_kept  # noqa: PLC0415
 
     torch.set_num_threads(threads)
-    context: Context = pickle.loads(said)
     with suppress(EOFError, OSError), data_kept():
+        context: Context = connection.recv()
         connection.send(None)
         for job in _jobs(connection):
             outcomes = work(job, context)

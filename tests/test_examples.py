@@ -1,0 +1,52 @@
+"""Every example runs as it stands, with small settings, and shows what it promises."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+RUNS = {
+    "xor": (["2"], r"ada\(c=1\): XOR solved from 2 of 2 starts\nrelu: XOR solved from 0 of 2"),
+    "swap_activation": (["2"], r"2 of 2 converted to pynada\(alpha=0.3\)[\s\S]*pynada\(alpha=0.3\): \d\d\.\d %"),
+    "pyramidal_resnet": (["32"], r"17 of 17 converted[\s\S]*changed by 0\.0e\+00[\s\S]*gradients arrive: True"),
+    "own_activation": (["1", "1"], r"bump +\d+\.\d\d % of the test images"),
+    "fashion_mnist": (["digits", "1"], r"pynada\(alpha=learn\)[\s\S]*test accuracy \d+\.\d\d %"),
+    "onnx_export": (["net.onnx"], r"batch of 9: onnxruntime and torch differ by \d\.\de-0[6-9]"),
+}
+ELSEWHERE = {"keras_lenet"}
+"""Run by tests/keras/test_example.py."""
+
+
+def finish(arguments: list[str], folder: Path) -> str:
+    environment = os.environ | {"APICAL_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_example_runs(name: str, tmp_path: Path) -> None:
+    arguments, promise = RUNS[name]
+    assert re.search(promise, finish([str(EXAMPLES / f"{name}.py"), *arguments], tmp_path))
+
+
+def test_every_example_is_run_and_short() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*RUNS, *ELSEWHERE}
+    assert all(len(path.read_text(encoding="utf-8").splitlines()) < 60 for path in EXAMPLES.glob("*.py"))
+
+
+def test_the_notebook_runs_and_holds_no_outputs(tmp_path: Path) -> None:
+    cells = json.loads((EXAMPLES / "first_steps.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    text = "\n".join(cell["source"] for cell in code)
+    assert "EPOCHS = 10" in text
+    small = text.replace("EPOCHS = 10", "EPOCHS = 1")
+    assert "of the validation images are right" in finish(["-W", "ignore::UserWarning", "-c", small], tmp_path)
