@@ -1,5 +1,6 @@
 """Figures as gathered numbers; that they can be drawn."""
 
+import re
 from dataclasses import replace
 from math import pi
 
@@ -8,7 +9,7 @@ import pytest
 
 from apical import study as studies
 from apical.report import figures
-from apical.report.charts import Bar, Bars, Fit, Lines, slug
+from apical.report.charts import Bar, Bars, Fit, Line, Lines, slug
 from apical.report.draw import draw, draw_svg
 from apical.report.samples import building_block, noisy_samples
 from apical.report.svg import inline
@@ -207,3 +208,11 @@ def test_names_in_other_scripts_and_with_control_characters_can_be_drawn(tmp_pat
     assert "漢字" in text
     assert "$x^2$" in text
     assert "&lt;title&gt; &amp;" in text
+
+
+def test_labels_of_a_logarithmic_axis_are_few_however_far_it_reaches() -> None:
+    for low in (0.4, 1e-2, 1e-9):
+        line = Line("ReLU", "relu", (1, 2), (1.0, low))
+        text = draw_svg(Lines("log", "title", "alt", "epoch", "gradient norm", (line,), logarithmic=True))
+        labels = [float(found) for found in re.findall(r">([\d.e-]+)</text>", text) if found not in ("1", "2")]
+        assert 1 <= len(labels) <= 8

@@ -144,7 +144,9 @@ def _lines(figure: Any, chart: Lines) -> None:
     if chart.logarithmic:
         axis.set_yscale("log")
         ticker = extras.load("matplotlib.ticker", extra="lab")
-        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=8))
+        values = [value for line in chart.lines for value in (*line.y, *line.low, *line.high)]
+        narrow = max(values) < 40 * min(values)
+        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=6))
         axis.yaxis.set_major_formatter("{x:g}")  # the usual one is mathematics, which names must never be
         axis.yaxis.set_minor_formatter("")
     elif chart.y_axis.endswith("units (%)"):
@@ -163,7 +165,7 @@ def _lines(figure: Any, chart: Lines) -> None:
 def _fit(figure: Any, chart: Fit) -> None:
     figure.set_size_inches(WIDTH, 2.2)
     axis = figure.subplots()
-    axis.plot(chart.x, chart.truth, color=palette.TRUTH, linewidth=1.6)
+    axis.plot(chart.x, chart.truth, color=palette.TRUTH, linewidth=2.6)
     axis.plot(chart.x, chart.fit, color=palette.FIT, linewidth=1.2)
     axis.set_xlabel(chart.words, color=palette.INK)
     low, high = min(chart.truth), max(chart.truth)
