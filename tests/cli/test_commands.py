@@ -1,6 +1,7 @@
 """The command line as users meet it."""
 
 import csv
+import os
 import re
 import shlex
 import subprocess
@@ -14,8 +15,6 @@ from apical.cli import tree
 
 
 def apical(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    import os
-
     return subprocess.run(
         [sys.executable, "-c", "from apical.cli import main; main()", *arguments],
         capture_output=True,
@@ -158,3 +157,12 @@ def test_demo_says_where_it_cannot_write(tmp_path: Path, capsys: pytest.CaptureF
     file.touch()
     assert cli.run(["demo", "-o", str(file)]) == 1
     assert "where no folder can be made (File exists)" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    command = [sys.executable, "-c", "from apical.cli import main; main(['--help'])"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")

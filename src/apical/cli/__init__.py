@@ -1,5 +1,6 @@
 """The `apical` command: parse, one library call, print. The standard library alone, until a command needs more."""
 
+import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
@@ -36,7 +37,13 @@ INTERRUPTED = 130
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    try:
+        code = run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who read our output, `head` perhaps, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
