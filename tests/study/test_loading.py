@@ -191,6 +191,13 @@ def test_a_shipped_variant_is_a_study_of_its_own() -> None:
 # --- --set ------------------------------------------------------------------------------------------------------------
 
 
+def test_values_set_on_the_command_line_are_those_of_the_quick_variant_too() -> None:
+    study = load("table-fashion-mlp", quick=True, sets=["trials=3", "training.epochs=4"])
+    assert (study.trials, spec_of(study.part("mlp-1")).epochs) == (3, 4)
+    assert study.notes[0].startswith("quick: 3 of 5 trials, 4 of 30 epochs")
+    assert load("demo", quick=True, sets=["trials=1"]).trials == 1
+
+
 def test_values_set_on_the_command_line() -> None:
     sets = ["trials=3", "parts.mlp-1.training.epochs=2", "rows.ada.tune.alpha=[1]", "title=my own words", "stack = 1"]
     study = load("table-fashion-mlp", sets=sets)

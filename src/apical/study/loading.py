@@ -33,17 +33,24 @@ def names() -> tuple[str, ...]:
     return tuple(source.shipped())
 
 
+QUICK = ("trials", "training.")
+"""What a quick variant reduces, and `--set` may say too."""
+
+
 def load(name: str | Path, *, quick: bool = False, sets: Sequence[str] = (), tune_c: bool = False) -> Study:
     """The study of a shipped name or in a file, with `key=value` changes; `quick` gives its reduced variant.
 
     `tune_c` also tries c = 0 and c = 1 in every row that tunes alpha.
     """
-    document = source.changed(source.read(name), sets)
+    document = source.read(name)
+    quick = quick and not checked(document).quick.always
+    said = [f"quick.{text}" if quick and text.startswith(QUICK) else text for text in sets]
+    document = source.changed(document, said)
     table = checked(document)
     study = _study(table, document, sets)
     if tune_c:
         study = with_c_tuned(study)
-    return reduced(study, table.quick) if quick and not table.quick.always else study
+    return reduced(study, table.quick) if quick else study
 
 
 def with_c_tuned(study: Study) -> Study:
