@@ -69,7 +69,7 @@ mine.toml:4: training.epoch: there is no such training setting: did you mean 'ep
 mine.toml:4: training.model: this is no training setting: it belongs to the part or the row
 mine.toml:5: groups[1].baseline: no row is called 'nobody'
 mine.toml:8: parts[1].name: string should match pattern
-mine.toml:9: parts[1].data: there is no data set 'fashion-mnst'; did you mean 'fashion-mnist'?
+mine.toml:9: parts[1].data: there is no data set 'fashion-mnst': did you mean 'fashion-mnist'?
 mine.toml:10: parts[1].model: 'mlp-3' is no network: did you mean 'mlp-
 mine.toml:16: parts[2].split: crema-d has no split 'actress': it has 'paper', 'actor'
 mine.toml:17: parts[2].dims.hiden: network 'mlp-1' has no such argument: it has inputs, hidden, outputs
