@@ -45,7 +45,7 @@ def test_only_and_kinds_choose(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["convert", "--help"]) == 0
-    assert "apical convert mypackage.networks:resnet" in capsys.readouterr().out
+    assert "apical convert mynetworks:resnet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
