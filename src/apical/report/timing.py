@@ -53,7 +53,10 @@ def _time(found: RowResults, reference: RowResults) -> Time:
     own, base = median(_seconds(found).values()), median(_seconds(reference).values())
     digests = tuple(_seconds(found))
     against = digests + tuple(_seconds(reference))
-    ratio = Number(own / base, f"{own / base:.2f}×", against, "seconds", how="ratio") if base else None
+    timed = all(
+        alone(t) for r in (found, reference) for t in r.trials if t.finished
+    )  # shares of a stack compare nothing
+    ratio = Number(own / base, f"{own / base:.2f}×", against, "seconds", how="ratio") if base and timed else None
     printed, printed_base = found.row.paper.get("seconds"), reference.row.paper.get("seconds")
     return Time(
         found.row.label, kind_of(found.row), Number(own, show("seconds", own), digests, "seconds", how="median"), ratio,
