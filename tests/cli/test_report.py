@@ -63,7 +63,15 @@ def test_two_studies_are_compared(tmp_path: Path) -> None:
 
 def test_a_study_that_is_not_there_is_named(tmp_path: Path, capsys) -> None:
     assert run(["report", "nothing", "-o", str(tmp_path)]) == 1
-    assert "there is no study in nothing nor in studies/nothing" in capsys.readouterr().err
+    assert "'nothing' is no study directory, and neither is studies/nothing: run it" in capsys.readouterr().err
+
+
+def test_a_quick_study_that_is_there_is_suggested(tmp_path: Path, capsys, monkeypatch) -> None:
+    (tmp_path / "studies" / "digits-quick").mkdir(parents=True)
+    (tmp_path / "studies" / "digits-quick" / "study.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert run(["report", "digits"]) == 1
+    assert "did you mean 'digits-quick'?" in capsys.readouterr().err
 
 
 def test_comparing_needs_two(tmp_path: Path, capsys) -> None:

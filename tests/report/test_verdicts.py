@@ -147,6 +147,18 @@ def test_the_summary_counts_the_verdicts_on_the_papers_claims(fashion) -> None:
     assert report.summary[0] == f"{len(report.verdicts)} claims of the paper are about these studies: {said}."
 
 
+def test_the_summary_says_who_is_better_and_who_is_worse_than_the_baseline(fashion) -> None:
+    report = gather([fashion], pictures=False)
+    told = " ".join(report.summary)
+    for table in report.sections[0].tables:
+        for line in table.lines:
+            if line.baseline is not None and line.baseline.shown:
+                word = "better" if line.baseline.shown > 0 else "worse"
+                named = told.split(f"{table.title}: best trials")[1].split(f"Shown {word}: ")[1].split(".  ")[0]
+                assert f"{line.label} against" in named
+    assert "Shown better: " in told
+
+
 def test_trials_that_shared_a_program_are_not_timed(fashion) -> None:
     from apical.train import Execution
 

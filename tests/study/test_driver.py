@@ -407,3 +407,10 @@ def test_without_ray_its_engine_says_how_to_install_it(tiny, tmp_path, monkeypat
 def test_what_is_meant_for_a_cluster_is_not_ignored_without_one(tiny, tmp_path, places):
     with pytest.raises(InvalidArgumentError, match="engine is 'local': use ray"):
         study.run(tiny, tmp_path / "s", options=places)
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(tiny, tmp_path):
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(StudyError, match="has other things in it, and no study"):
+        run(tiny, tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name != "home") == ["index.html"]

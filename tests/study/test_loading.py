@@ -282,3 +282,8 @@ def test_a_study_from_a_newer_version_is_refused() -> None:
 
 def test_equal_studies_have_equal_digests() -> None:
     assert load("demo").digest == load("demo").digest != load("demo", sets=["trials=4"]).digest
+
+
+def test_a_misspelt_study_is_suggested_and_a_missing_file_is_named() -> None:
+    assert "did you mean 'table-fashion-mlp'?" in refusal("table-fashon-mlp")
+    assert "there is no file nowhere.toml" in refusal("nowhere.toml")

@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
+from apical.cli.places import study_directory
 from apical.cli.style import command, shown
-from apical.errors import StudyError
 from apical.report import write
 from apical.study import read
-from apical.study.results import StudyResults
 
 app = command()
 
@@ -36,14 +35,7 @@ def report(
     One HTML page that needs nothing else, the same as Markdown and LaTeX, the tables as CSV, the figures as SVG and
     PDF. An unfinished study says what is missing.
     """
-    page = write([_read(name) for name in studies], output, compare=compare)
+    page = write([read(study_directory(name)) for name in studies], output, compare=compare)
     print(f"wrote {page} and, beside it, report.md, report.tex, tables/ and figures/")
     if open_:
         webbrowser.open(page.absolute().as_uri())
-
-
-def _read(name: str) -> StudyResults:
-    for folder in (Path(name), FOLDER / name):
-        if (folder / "study.json").is_file():
-            return read(folder)
-    raise StudyError(f"there is no study in {name} nor in {FOLDER / name}: run it with `apical study run {name}`")

@@ -77,7 +77,7 @@ def picture(now: "Progress") -> Group:
         bar = ProgressBar(total=1.0, completed=1.0 if r.testing else r.done, width=16)
         table.add_row(r.trial.row, r.trial.setting, f"seed {r.trial.trial}", bar, doing, r.host)
     whole = ProgressBar(total=max(1, now.trials + now.tests), completed=now.settled + now.tested, width=60)
-    return Group(headline(now), whole, table)
+    return Group(headline(now), whole, "", table)  # a bar does not end its line
 
 
 def clock(seconds: float) -> str:
@@ -180,6 +180,7 @@ def conclude(results: StudyResults) -> int:
     print(f"{results.study.name}{note}: {states}; {results.directory}")
     for sentence in results.missing:
         print(sentence)
+    print(f"as a page: apical report {results.directory} -o report")
     print(f"all trials as a table: apical study export {results.directory} -o results.csv")
     return 1 if results.states["failed"] else 0
 

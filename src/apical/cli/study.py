@@ -10,6 +10,7 @@ import typer
 import apical
 from apical import study
 from apical.cli import screen
+from apical.cli.places import study_directory
 from apical.cli.style import group, shown
 from apical.errors import InvalidArgumentError
 from apical.study.file import Study
@@ -102,7 +103,7 @@ def status(
 
     With the names of the machines where trials run, and the reasons of those that failed.
     """
-    folder = _directory(where)
+    folder = study_directory(where)
     if watch:
         screen.watch(folder)
     else:
@@ -126,7 +127,7 @@ def watch(
         if open_:
             webbrowser.open(address)
 
-    apical.report.watch(_directory(where), port=port, refresh=refresh, started=started)
+    apical.report.watch(study_directory(where), port=port, refresh=refresh, started=started)
 
 
 @app.command(epilog=shown("apical study show table-fashion-mlp 3f2a91"))
@@ -135,7 +136,7 @@ def show(
     trial: Annotated[str, typer.Argument(help="The start of a trial's digest, as status and export show it.")],
 ) -> None:
     """One trial: what it is, how it went, where it lies."""
-    screen.print_trial(_directory(where), trial)
+    screen.print_trial(study_directory(where), trial)
 
 
 @app.command(epilog=shown("apical study retry table-fashion-mlp"))
@@ -145,7 +146,7 @@ def retry(
     failed: Annotated[bool, typer.Option("--failed", help="All that failed, which is the default.")] = False,
 ) -> None:
     """Let failed and damaged trials be run again by the next `run`."""
-    folder = _directory(where)
+    folder = study_directory(where)
     again = study.retry(folder, None if failed or not trials else trials)
     print(f"{len(again)} trials will be run again by: apical study run {folder}" if again else "no trial has failed")
 
@@ -156,7 +157,7 @@ def export(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file: .parquet, .csv or .json.")],
 ) -> None:
     """Write every trial as a row of one table."""
-    print(f"wrote {study.export(_directory(where), output)}")
+    print(f"wrote {study.export(study_directory(where), output)}")
 
 
 @app.command(epilog=shown("apical study merge studies/all studies/laptop studies/cluster"))
@@ -217,15 +218,6 @@ def _study(name: str, *, quick: bool, sets: list[str] | None, tune_c: bool) -> S
             f"{name} is a study directory, whose study is settled: give --quick, --set and --tune-c with a name or file"
         )
     return study.frozen(name)
-
-
-def _directory(where: str) -> Path:
-    for folder in (Path(where), FOLDER / where):
-        if (folder / STUDY).is_file():
-            return folder
-    raise InvalidArgumentError(
-        f"{where!r} is no study directory, and neither is {FOLDER / where}: apical study run makes one"
-    )
 
 
 def _write(path: Path, text: str) -> None:

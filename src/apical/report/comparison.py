@@ -55,6 +55,11 @@ class Comparison:
         return gain(self.metric, self.difference)
 
     @property
+    def direction(self) -> str:
+        """Which way the difference goes, however sure it is."""
+        return "better" if self.gain > 0 else "worse" if self.gain < 0 else "equal"
+
+    @property
     def mark(self) -> str:
         """The paper's mark: dagger or ddagger where a is better than b at 0.05 or 0.01, else none."""
         if self.gain <= 0 or isnan(self.p_paper) or self.p_paper > LEVEL:

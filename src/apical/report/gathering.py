@@ -12,7 +12,7 @@ from apical.report import figures, tables, timing, verdicts
 from apical.report.charts import Gallery
 from apical.report.comparison import Comparison
 from apical.report.evidence import Evidence
-from apical.report.numbers import Number, of_trial
+from apical.report.numbers import Number, of_trial, show
 from apical.report.rules import OUTCOMES, RULES, Verdict
 from apical.report.tables import Table
 from apical.report.timing import Times
@@ -170,8 +170,34 @@ def _summary(found: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str
     many = f"{len(found)} claims of the paper are" if len(found) > 1 else "One claim of the paper is"
     lines = [f"{many} about these studies: {', '.join(said)}."] if found else []
     for section in sections:
-        lines += _state_of(section)
+        lines += _state_of(section) + _results_of(section)
     return tuple(dict.fromkeys(lines))
+
+
+def _results_of(section: Section) -> list[str]:
+    """Who is better than the baseline of its group, and who is worse, beyond doubt; in words, part by part."""
+    lines = []
+    for found in section.tables:
+        tests = [line.baseline for line in found.lines if line.baseline is not None]
+        if not tests:
+            continue
+        better, worse = ([_gap(c, section) for c in tests if c.shown == sign] for sign in (1, -1))
+        unsure = len(tests) - len(better) - len(worse)
+        said = [
+            f"{section.title}, {found.title}: best trials by validation against the baseline of their group.",
+            f"Shown better: {', '.join(better) or 'none'}.",
+            f"Shown worse: {', '.join(worse) or 'none'}.",
+            f"The other {unsure} differ by less than {tests[0].n:,} test samples can show." if unsure else "",
+        ]
+        lines.append(" ".join(filter(None, said)))
+    return lines
+
+
+def _gap(c: Comparison, section: Section) -> str:
+    """`PyNADA over PyNReLU by +1.20 (0.40 to 2.00)`."""
+    a, b = (section.results.row(key).row.label for key in (c.a, c.b))
+    low, high = (show(c.metric, value, sign=True) for value in (c.low, c.high))
+    return f"{a} against {b} {show(c.metric, c.difference, sign=True)} ({low} to {high})"
 
 
 def _state_of(section: Section) -> list[str]:

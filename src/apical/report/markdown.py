@@ -95,4 +95,4 @@ def _mean(line: Line) -> str:
 
 
 def _p(found: Comparison | None) -> str:
-    return escape(f"{show_p(found.p_value)} ({show_p(found.p_holm)})") if found else MISSING
+    return escape(f"{found.direction}, {show_p(found.p_value)} ({show_p(found.p_holm)})") if found else MISSING

@@ -7,12 +7,14 @@ from typing import Any
 from apical.errors import StudyError
 from apical.study.file import Study
 from apical.study.leases import Limits
-from apical.study.store import STUDY, Header, Store
+from apical.study.store import FOLDERS, STUDY, Header, Store
 
 
 def open_for(study: Study, directory: Path, tune_trials: int | None, *, limits: Limits | None = None) -> Store:
     """The study's directory: made, opened as it is, or opened with what joins it; otherwise what differs is said."""
     if not (directory / STUDY).exists():
+        if directory.is_dir() and any(directory.iterdir()) and not any((directory / name).is_dir() for name in FOLDERS):
+            raise StudyError(f"{directory} has other things in it, and no study: choose an empty or new folder with -d")
         Store.create(directory, Header(study.to_dict(), tune_trials or 1), limits=limits)
     store = Store.open(directory, limits=limits)
     known = Study.from_dict(store.header.study)

@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,12 @@ def _find(name: str | Path, folder: Path | None) -> Path:
             return path.resolve()
     except (OSError, ValueError):  # a name no file system takes
         pass
+    if path.suffix == ".toml":
+        raise StudyError(f"there is no file {path}: `apical study new` writes a study file for your own data")
+    close = get_close_matches(str(name), known, n=1)
+    hint = f"did you mean {close[0]!r}? Or " if close else ""
     raise StudyError(
-        f"there is no study {str(name)!r}: give the path of a study file, or one of {', '.join(known)}; "
+        f"there is no study {str(name)!r}: {hint}give the path of a study file, or one of {', '.join(known)}; "
         "`apical study new` writes a file for your own data"
     )
 
