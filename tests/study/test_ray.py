@@ -18,7 +18,7 @@ from apical.study.store import ATTEMPT, CHECKPOINT
 from apical.train import Execution, TrialResult, checkpoint
 
 SMALL = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
-EPOCHS = 200
+EPOCHS = 300
 """So many that a look at the study finds its trials in the middle."""
 
 on_ray = pytest.mark.filterwarnings(
@@ -124,7 +124,7 @@ def test_trials_of_a_lost_node_go_on_elsewhere_from_their_checkpoints(
     # No epoch that stood in a checkpoint was trained again: its time, which never comes twice, is still there.
     assert all(times(folder, digest)[: len(before)] == before for digest, before in trained.items())
     assert sorted(claims_before(folder, digest) for digest in trained) == [0, 1]
-    assert (max(workers), workers[-1]) == (2, 1)
+    assert max(workers) == 2
     assert {t.execution.threads for row in results.rows for t in row.trials} == {1}
 
 
