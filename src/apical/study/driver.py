@@ -35,6 +35,8 @@ POLL: Final = 0.5
 """Seconds at most between two looks at the workers."""
 LOOK: Final = 2.0
 """Seconds between two looks at the study directory, where others may have done something too."""
+REST: Final = 20.0
+"""Looking rests so many times as long as it took, so that a large study or a slow disk keeps nobody from work."""
 AGAIN: Final = 30.0
 """Seconds after which a job that no worker has begun may be given to another."""
 DEATHS = 5
@@ -145,7 +147,7 @@ class Driver:
         busy = waiting | {key.removesuffix(TEST) for key in running}
         self._jobs = self.standing.jobs(busy)
         self.progress(measure(self.standing, self.store, running, self.engine.workers))
-        self._next_look, self._news = start + max(LOOK, 20 * (time.monotonic() - start)), False
+        self._next_look, self._news = start + max(LOOK, REST * (time.monotonic() - start)), False
 
     def _submit(self) -> None:
         for _ in range(min(self.engine.room, len(self._jobs))):
