@@ -99,8 +99,9 @@ def register_unit(
 ) -> None:
     """Add a kind: a standard one by a factory of its activation, or a pyramidal one by the kinds of its branches.
 
-    >>> register_unit("gelu", activation=nn.GELU)
-    >>> register_unit("pyngelu", basal="relu", apical="gelu")
+    Examples:
+        >>> register_unit("gelu", activation=nn.GELU)
+        >>> register_unit("pyngelu", basal="relu", apical="gelu")
     """
     if not (isinstance(name, str) and name.isidentifier()):
         raise InvalidArgumentError(f"{name!r} cannot name a unit: use letters, digits and _, not starting with a digit")
