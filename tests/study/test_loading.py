@@ -10,6 +10,8 @@ from apical.errors import StudyError
 from apical.study import Study, load
 from apical.study.plan import plan, spec_of
 
+from .conftest import SMALL
+
 Write = Callable[..., Path]
 
 FAULTY = """\
@@ -99,6 +101,23 @@ def test_all_faults_are_reported_at_once_with_file_line_and_field(write: Write) 
     wanted = FAULTS.split("\n")
     assert first == f"{len(wanted)} faults in the study:"
     assert [line.strip()[: len(fault)] for line, fault in zip(said, wanted, strict=True)] == wanted
+
+
+def test_a_wrong_unit_is_one_fault_beside_a_relu_row(write: Write) -> None:
+    path = write(SMALL.replace('unit = "ada"', 'unit = "adda"'))
+    said = refusal(path)
+    assert said.startswith(f"{path}:13: rows[2].unit: 'adda' is no kind of unit: did you mean 'ada'?")
+    assert "already" not in said
+
+
+def test_data_of_ones_own_that_is_not_there_is_said_with_line_and_field(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(SMALL.replace('data = "digits"', 'data = "mine.npz"'))
+    assert refusal(path).startswith(f"{path}:6: parts[1].data: there is no mine.npz in {tmp_path}: give a path")
+    (tmp_path / "photos").mkdir()  # a folder needs no slash, as in apical.data.load
+    assert load(write(SMALL.replace('data = "digits"', 'data = "photos"'))).parts[0].data == "photos"
 
 
 @pytest.mark.parametrize(
@@ -239,6 +258,9 @@ def test_a_study_of_own_units_and_networks(write: Write, tmp_path: Path, monkeyp
         "                               torch.nn.Linear(width, outputs))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my" / "data.npz").touch()
     text = """
 title = "mine"
 imports = ["mine_for_a_study"]

@@ -10,6 +10,7 @@ import typer
 import apical
 from apical import study
 from apical.cli import screen
+from apical.cli.options import Root
 from apical.cli.places import study_directory
 from apical.cli.style import group, shown
 from apical.errors import InvalidArgumentError
@@ -65,7 +66,7 @@ def run(
     memory: Annotated[
         float | None, typer.Option(min=0.001, help="GB that a worker may take for a stack of trials.")
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="The folder or archive that holds the data.")] = None,
+    root: Root = None,
     partial: Annotated[bool, typer.Option("--partial", help="Accept subsets of the data, and mark them so.")] = False,
 ) -> int:
     """Tune, choose, train and test the rows of a study.
