@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from apical.data.corruptions import Imbalance as Imbalance
     from apical.data.corruptions import InputNoise as InputNoise
     from apical.data.corruptions import LabelNoise as LabelNoise
+    from apical.data.corruptions import Subset as Subset
     from apical.data.corruptions import corrupt as corrupt
     from apical.data.dataset import DataSet as DataSet
     from apical.data.dataset import Split as Split
@@ -30,6 +31,7 @@ _HOME = {
     "InputNoise": "corruptions.InputNoise",
     "LabelNoise": "corruptions.LabelNoise",
     "Split": "dataset.Split",
+    "Subset": "corruptions.Subset",
     "corrupt": "corruptions.corrupt",
     "describe": "loading.describe",
     "home": "folders.home",
