@@ -4,7 +4,7 @@ python benchmarks/epochs.py [--rounds 15] [--threads 1] [--only lenet] [--csv FI
 
 A step of the paper's protocol (its loss, its optimiser) on random data of the right shape, all units interleaved; an
 epoch is as many steps as the data set has training batches. Reading data, validation and checkpoints are left out: they
-cost every unit the same. VGG-9 and char-CNN are measured on a share of their batch, since a whole one takes seconds: the
+cost every unit the same. VGG-9 and char-CNN are measured on a share of their batch, since a whole takes seconds: the
 optimiser's step, once for each share, then counts for more than its due.
 """
 
