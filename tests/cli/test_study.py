@@ -161,3 +161,12 @@ def test_the_whole_demo(there, capsys):
     assert "computes XOR" in out
     assert all(unit in out for unit in ("ReLU", "tanh", "PyNADA", "leaky PyNADA", "sin(x)/x: ADA"))
     assert (there / "demo" / "report" / "index.html").is_file()
+
+
+def test_parts_are_chosen_on_the_command_line(there, capsys):
+    more = FILE.replace("[[rows]]", '[[parts]]\nname = "wide"\ndata = "digits"\nmodel = "mlp-1"\n\n[[rows]]', 1)
+    Path("mine.toml").write_text(more)
+    assert cli.run(["study", "run", "mine.toml", "--workers", "1", "--part", "dig*"]) == 0
+    assert "2 rows, 2 trials each" in capsys.readouterr().out
+    assert cli.run(["study", "run", "mine.toml", "--part", "narrow"]) != 0
+    assert "no part is called narrow: it has digits, wide" in capsys.readouterr().err

@@ -27,6 +27,11 @@ def test_steps_of_a_trial() -> None:
     assert steps(curve, (1000, 1000)) == pytest.approx(5000 + 50 * FORWARD)
 
 
+def test_a_subset_bounds_the_samples() -> None:
+    part = load("table-fashion-cnn", quick=True, sets=["samples=640"]).part("lenet")
+    assert steps(part, (50_000, 10_000)) == pytest.approx(3 * (10 + FORWARD * 10))
+
+
 def test_the_estimate_counts_trials_branches_and_workers() -> None:
     study = load("demo", sets=["stack=1"])
     part = study.part("digits")

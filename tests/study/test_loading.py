@@ -217,6 +217,19 @@ def test_values_set_on_the_command_line_are_those_of_the_quick_variant_too() -> 
     assert load("demo", quick=True, sets=["trials=1"]).trials == 1
 
 
+def test_a_quick_variant_may_take_few_samples_and_says_so() -> None:
+    study = load("input-noise", quick=True, sets=["samples=50"])
+    assert "at most 50 samples of each split" in study.notes[0]
+    assert {part.corruptions[0] for part in study.parts} == {"subset(samples=50)"}
+    assert study.parts[0].corruptions[1].startswith("input-noise")
+    assert load("input-noise").parts[0].corruptions[0].startswith("input-noise")
+
+
+def test_a_part_that_is_not_there_is_said_with_those_that_are() -> None:
+    with pytest.raises(StudyError, match="no part is called lenet: it has mlp-1, mlp-2"):
+        load("table-fashion-mlp", sets=['only_parts=["lenet"]'])
+
+
 def test_values_set_on_the_command_line() -> None:
     sets = ["trials=3", "parts.mlp-1.training.epochs=2", "rows.ada.tune.alpha=[1]", "title=my own words", "stack = 1"]
     study = load("table-fashion-mlp", sets=sets)

@@ -57,11 +57,10 @@ def noisy_samples(name: str, study: Study) -> list[Gallery]:
 
 
 def _level(part: Part) -> str:
-    """ "σ = 0.1", or the corruptions as they are written."""
-    sigmas = re.findall(r"input-noise\(.*?sigma=([0-9.]+)", " ".join(part.corruptions))
-    return (
-        f"σ = {sigmas[0]}" if len(sigmas) == 1 == len(part.corruptions) else ", ".join(part.corruptions) or "no noise"
-    )
+    """ "σ = 0.1", or the corruptions as they are written; which samples were taken is no matter here."""
+    written = [text for text in part.corruptions if not text.startswith("subset")]
+    sigmas = re.findall(r"input-noise\(.*?sigma=([0-9.]+)", " ".join(written))
+    return f"σ = {sigmas[0]}" if len(sigmas) == 1 == len(written) else ", ".join(written) or "no noise"
 
 
 def _images(part: Part) -> tuple[NDArray[Any], ...]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
+from apical.data.corruptions import Subset, parse
 from apical.nn import Unit
 from apical.study.file import Part
 from apical.study.plan import Plan, Planned, spec_of
@@ -21,8 +22,15 @@ BRANCHES = 2
 def steps(part: Part, samples: tuple[int, int]) -> float:
     """Steps of one trial on (training, validation) samples; validation counts as the share that it costs."""
     spec = spec_of(part)
-    training = spec.passes * ceil(samples[0] / spec.batch)
-    return spec.epochs * (training + FORWARD * samples[1] / spec.batch)
+    train, validation = (min(count, most(part)) for count in samples)
+    training = spec.passes * ceil(train / spec.batch)
+    return spec.epochs * (training + FORWARD * validation / spec.batch)
+
+
+def most(part: Part) -> float:
+    """How many samples of a split the part takes at most."""
+    subsets = [c.samples for c in map(parse, part.corruptions) if isinstance(c, Subset)]
+    return min(subsets, default=inf)
 
 
 @dataclass(frozen=True)
