@@ -1,18 +1,22 @@
 """Figures of a study, gathered from its results: pure functions, nothing is drawn here."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import isfinite, nan
 from typing import Any
 
 import numpy as np
 
+from apical import stats
 from apical.report.charts import Bar, Bars, Chart, Fit, Gallery, Line, Lines
 from apical.report.numbers import TITLES, scale, show
-from apical.report.tables import kind_of, test_value, tested
+from apical.report.tables import kind_of, solved_by, test_value, tested
 from apical.study.file import Part
 from apical.study.results import RowResults, StudyResults, TrialRecord
 
 OTHERS = "rows outside the groups"
+MANY = 20
+"""With more trials than these the lowest and the highest say nothing: bands hold the middle half."""
 
 
 def galleries(study: str, results: StudyResults) -> list[Gallery]:
@@ -30,13 +34,33 @@ def galleries(study: str, results: StudyResults) -> list[Gallery]:
 
 def bars(study: str, results: StudyResults) -> Gallery:
     """Like the paper's bar charts: one for each part, our best trial, the range over trials, the paper's number."""
-    wanted = results.study.form in ("table", "logic")
+    if results.study.form == "logic":
+        return _solved(study, results)
+    wanted = results.study.form == "table"
     charts = [_bars(study, part, _of_part(results, part)) for part in results.study.parts] if wanted else []
-    caption = (
-        "Bars: the trial that is best by validation. Whiskers: lowest and highest trial. Diamonds: the paper. "
-        "Bars start where the axis says."
-    )
-    return Gallery("Results", caption, tuple(chart for chart in charts if chart is not None))
+    shown = tuple(chart for chart in charts if chart is not None)
+    diamonds = " Diamonds: the paper." if any(b.paper is not None for c in shown for b in c.bars) else ""
+    caption = f"Bars: the trial that is best by validation. Whiskers: lowest and highest trial.{diamonds}"
+    return Gallery("Results", f"{caption} Bars start where the axis says.", shown)
+
+
+def _solved(study: str, results: StudyResults) -> Gallery:
+    """The share of trials that answer every point right: one start in 200 would make the best trial perfect."""
+    charts = []
+    for part in results.study.parts:
+        bars = tuple(_share(found) for found in _of_part(results, part) if tested(found, "accuracy"))
+        said = ", ".join(f"{bar.label} {bar.value:.3g}" for bar in bars)
+        alt = f"Bar chart of the trials that solve {part.title}, in per cent: {said}."
+        if bars:
+            charts.append(Bars(f"{study}-{part.name}-bars", part.title, alt, "trials that solve it (%)", bars))
+    caption = "Bars: the share of trials that answer every point right. Whiskers: its 95 % interval (Wilson's)."
+    return Gallery("Results", caption, tuple(charts))
+
+
+def _share(found: RowResults) -> Bar:
+    solved, count = solved_by(found), len(tested(found, "accuracy"))
+    low, high = stats.wilson(solved, count)
+    return Bar(found.row.label, kind_of(found.row), 100 * solved / count, 100 * low, 100 * high)
 
 
 def _bars(study: str, part: Part, rows: Sequence[RowResults]) -> Bars | None:
@@ -136,16 +160,24 @@ def _fit(study: str, found: RowResults) -> Fit | None:
 
 def learning(study: str, results: StudyResults) -> Gallery:
     """The validation metric over the epochs, one chart for each part and group."""
-    charts = list(_by_group(study, results, "learning", _validation, "validation "))
-    caption = "Mean over the trials of the chosen setting; bands from the lowest to the highest trial."
+    charts = list(_by_group(study, results, "learning", _validation, "validation {metric}"))
+    caption = f"Mean over the trials of the chosen setting; bands {_bands(results)}."
     return Gallery("Learning curves", caption, tuple(charts), _legend(charts), detail=True)
 
 
 def alphas(study: str, results: StudyResults) -> Gallery:
-    """Learned alphas (and betas of Swish) over the epochs."""
-    charts = list(_by_group(study, results, "learned", _learned, "learned value of "))
-    caption = "The learned alpha of ADA, or beta of Swish; the mean where a network has several."
+    """Learned alphas, and apart from them (another parameter, another scale) the betas of Swish, over the epochs."""
+    charts = []
+    for name in _learned_names(results):
+        charts += _by_group(study, results, f"learned-{name}", partial(_learned, name=name), f"learned {name}")
+    caption = f"The mean where a network has several; bands {_bands(results)}."
     return Gallery("Learned parameters", caption, tuple(charts), _legend(charts), detail=True)
+
+
+def _learned_names(results: StudyResults) -> list[str]:
+    """The names of what the trials learned beside weights: `alpha` of `activation.alpha`; alpha comes first."""
+    entries = (e for found in results.rows for t in found.trials[:1] for e in t.history[:1])
+    return sorted({key.rpartition(".")[2] for entry in entries for key in entry.get("learned") or {}})
 
 
 def dynamics(study: str, results: StudyResults) -> Gallery:
@@ -184,8 +216,8 @@ def _by_group(
         for number, (group, rows) in enumerate(groups.items(), start=1):
             name = f"{study}-{part.name}-{what}-{number}"
             title = part.title if len(groups) == 1 else f"{part.title}: {group}"
-            axis = f"{words}{part.metric}" if what == "learning" else "value"
-            axis = f"{axis} (%)" if what == "learning" and scale(part.metric) > 1 else axis
+            unit = " (%)" if "{metric}" in words and scale(part.metric) > 1 else ""
+            axis = words.format(metric=part.metric) + unit
             chart = _over_epochs(name, title, axis, rows, read)
             if chart is not None:
                 yield chart
@@ -211,7 +243,8 @@ def _band(found: RowResults, read: Callable[[TrialRecord], list[float]]) -> Line
     if not known.any():
         return None
     table, epochs = table[:, known], np.flatnonzero(known) + 1
-    mean, low, high = np.nanmean(table, 0), np.nanmin(table, 0), np.nanmax(table, 0)
+    ends = (25, 75) if len(histories) > MANY else (0, 100)
+    mean, (low, high) = np.nanmean(table, 0), np.nanpercentile(table, ends, axis=0)
     dashed = kind_of(found.row).startswith("leaky")
     several = len(histories) > 1
     return Line(
@@ -220,13 +253,19 @@ def _band(found: RowResults, read: Callable[[TrialRecord], list[float]]) -> Line
     )  # fmt: skip
 
 
+def _bands(results: StudyResults) -> str:
+    most = max((len(found.trials) for found in results.rows), default=0)
+    return "hold the middle half of the trials" if most > MANY else "from the lowest to the highest trial"
+
+
 def _validation(record: TrialRecord) -> list[float]:
     unit = scale(record.metric)
     return [_number((e.get("validation") or {}).get(record.metric)) * unit for e in record.history]
 
 
-def _learned(record: TrialRecord) -> list[float]:
-    values = [[_number(v) for v in (entry.get("learned") or {}).values()] for entry in record.history]
+def _learned(record: TrialRecord, *, name: str) -> list[float]:
+    entries = [(entry.get("learned") or {}).items() for entry in record.history]
+    values = [[_number(v) for key, v in entry if key.rpartition(".")[2] == name] for entry in entries]
     return [float(np.mean(v)) for v in values] if values and all(values) else []
 
 

@@ -13,10 +13,11 @@ from apical.report.charts import Gallery
 from apical.report.comparison import Comparison
 from apical.report.evidence import Evidence
 from apical.report.numbers import Number, of_trial, show
+from apical.report.protocol import deviations
 from apical.report.rules import OUTCOMES, RULES, Verdict
 from apical.report.tables import Table
 from apical.report.timing import Times
-from apical.study.claim import Claim, claims
+from apical.study.claim import claims
 from apical.study.file import Study
 from apical.study.results import StudyResults, TrialRecord
 
@@ -55,6 +56,7 @@ class Section:
     seeds: tuple[int, ...]
     states: Mapping[str, int]
     command: str
+    deviations: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -83,9 +85,9 @@ def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool =
     judged = verdicts.relevant(claims(), evidence)
     wanted = [pair for name, results in evidence.studies.items() for pair in tables.pairs(name, results)]
     evidence.make([*wanted, *(pair for claim in judged for pair in verdicts.needed_tests(claim, evidence))])
-    shipped = _shipped(judged)
+    shipped = _shipped([*evidence.studies, *(name for claim in judged for name in claim.studies)])
     found = tuple(sorted((verdicts.judge(claim, evidence, shipped) for claim in judged), key=_unjudged_last))
-    sections = tuple(_section(name, evidence, pictures=pictures) for name in evidence.studies)
+    sections = tuple(_section(name, evidence, shipped, pictures=pictures) for name in evidence.studies)
     return Report(
         title or _title(sections), sections, found, _summary(found, sections), RULES,
         tuple(dict.fromkeys(evidence.book.faults)), _overview(), apical.__version__,
@@ -105,14 +107,13 @@ def slim(report: Report) -> Report:
     return replace(report, sections=sections, summary=(*report.summary, left_out))
 
 
-def _shipped(judged: Sequence[Claim]) -> dict[str, Study]:
-    from apical.study.loading import load, names  # noqa: PLC0415  only a report with claims needs the files
+def _shipped(wanted: Sequence[str]) -> dict[str, Study]:
+    from apical.study.loading import load, names  # noqa: PLC0415  only a report of the paper's studies needs the files
 
-    wanted = {study for claim in judged for study in claim.studies}
     return {name: load(name) for name in names() if name in wanted}
 
 
-def _section(name: str, evidence: Evidence, *, pictures: bool) -> Section:
+def _section(name: str, evidence: Evidence, shipped: Mapping[str, Study], *, pictures: bool) -> Section:
     results = evidence.studies[name]
     shown = figures.galleries(name, results)
     if pictures:
@@ -125,6 +126,7 @@ def _section(name: str, evidence: Evidence, *, pictures: bool) -> Section:
         {found.row.key: f"{found.row.label}, {found.part.title}" for found in results.rows}, tuple(shown),
         tuple(timing.times(results)), tuple(records), tuple(sorted({t.seed for t in records})),
         {state: count for state, count in results.states.items() if count}, _command(results),
+        deviations(results.study, shipped.get(results.study.base)),
     )  # fmt: skip
 
 
@@ -169,6 +171,8 @@ def _summary(found: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str
     said = [f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome]]
     many = f"{len(found)} claims of the paper are" if len(found) > 1 else "One claim of the paper is"
     lines = [f"{many} about these studies: {', '.join(said)}."] if found else []
+    if part := sum(bool(v.scope) for v in found):
+        lines.append(f"{part} of them speak of more than was run, and are judged on what was: each says on how much.")
     for section in sections:
         lines += _state_of(section) + _results_of(section)
     return tuple(dict.fromkeys(lines))
@@ -204,15 +208,27 @@ def _state_of(section: Section) -> list[str]:
     study, lines = section.study, []
     if study.quick:
         lines.append(
-            f"{study.title} is a quick variant: it shows that everything works, not what the paper's trials give."
+            f"{section.title} is a quick variant: it shows that everything works, not what the paper's trials give."
         )
     partial = [part for part in study.parts if part.partial]
     if partial:
-        lines.append(f"{study.title} was trained on a part of its data ({partial[0].partial}).")
+        lines.append(f"{section.title} was trained on a part of its data ({partial[0].partial}).")
+    if section.deviations:
+        lines.append(
+            f"{section.title} was not run with the paper's protocol ({'; '.join(section.deviations)}): "
+            "rows that differ carry no verdict."
+        )
     if not section.results.finished:
-        done = sum(section.states.get(state, 0) for state in ("done", "diverged"))
-        lines.append(f"{study.title} is unfinished: {done} of {sum(section.states.values())} trials are done.")
+        lines.append(f"{section.title} is unfinished: {progress(section)}.")
     return lines
+
+
+def progress(section: Section) -> str:
+    """How many trials are done of how many, those that tune and those of chosen settings."""
+    done = sum(section.states.get(state, 0) for state in ("done", "diverged"))
+    tuning = sum(not t.final and t.state in ("done", "diverged") for t in section.trials)
+    told = f", {tuning} of them to tune and not in the tables' counts" if tuning else ""
+    return f"{done} of {sum(section.states.values())} trials are done{told}"
 
 
 def _overview() -> tuple[Gallery, ...]:

@@ -7,12 +7,13 @@ from typing import Any
 from apical import extras
 from apical.report import palette
 from apical.report.charts import Chart, Pictures
-from apical.report.gathering import Report, Section, Trial
+from apical.report.gathering import Report, Section, Trial, progress
 from apical.report.numbers import show, show_count, show_p
 from apical.report.rules import OUTCOMES
 from apical.report.sides import Sides
 from apical.report.svg import inline
 from apical.report.tables import Table
+from apical.report.verdicts import decisive
 
 SHORT = 16
 """Letters of a digest that name a trial on the page."""
@@ -52,6 +53,9 @@ def page(
             short=lambda digests: " ".join(digest[:SHORT] for digest in digests),
             has_paper=has_paper,
             has_tests=has_tests,
+            has_solved=has_solved,
+            progress=progress,
+            decisive=lambda v: decisive(v.outcome, v.findings),
             label=_label,
             duration=duration,
         )
@@ -66,6 +70,11 @@ def has_paper(table: Table) -> bool:
 def has_tests(table: Table) -> bool:
     """True where rows of the table were tested against each other."""
     return any(line.baseline or line.rival for line in table.lines)
+
+
+def has_solved(table: Table) -> bool:
+    """True where it is told how many trials solve the task."""
+    return any(line.solved for line in table.lines)
 
 
 def duration(seconds: float) -> str:

@@ -48,6 +48,8 @@ def _texts(report: Report, page: str) -> Mapping[str, str]:
         PAGE: page,
         "report.md": markdown.markdown(report),
         "report.tex": latex.latex(report),
+        "claims.md": markdown.claims_page(report),
+        "tables/claims.csv": delimited.claims_csv(report),
         "tables/trials.csv": delimited.trials_csv(report.sections),
     }
     for section in report.sections:
