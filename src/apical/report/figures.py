@@ -6,9 +6,11 @@ from math import isfinite, nan
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apical import stats
 from apical.report.charts import Bar, Bars, Chart, Fit, Gallery, Line, Lines
+from apical.report.datasets import classes_of
 from apical.report.numbers import TITLES, scale, show
 from apical.report.tables import kind_of, solved_by, test_value, tested
 from apical.study.file import Part
@@ -25,6 +27,7 @@ def galleries(study: str, results: StudyResults) -> list[Gallery]:
         approximations(study, results),
         curves(study, results),
         bars(study, results),
+        recalls(study, results),
         learning(study, results),
         alphas(study, results),
         dynamics(study, results),
@@ -126,6 +129,60 @@ def _over_places(label: str, rows: Sequence[RowResults], places: dict[str, float
     return Line(label, kind, x, y, low, high, kind.startswith("leaky"))
 
 
+def recalls(study: str, results: StudyResults) -> Gallery:
+    """Of imbalanced data: the share of each class that is found, the classes that were thinned at the right."""
+    parts = [part for part in results.study.parts if any(c.startswith("imbalance") for c in part.corruptions)]
+    charts = [_recall(study, part, [r for r in _of_part(results, part) if not r.row.quoted]) for part in parts]
+    shown = tuple(chart for chart in charts if chart is not None)
+    caption = (
+        "Lines: the share of each class's test samples that is found, mean over trials. Bands: lowest to highest "
+        "trial. Thinned classes, with the share that they keep, stand at the right."
+    )
+    return Gallery("Recall of each class", caption, shown, _legend(shown))
+
+
+def _recall(study: str, part: Part, rows: Sequence[RowResults]) -> Lines | None:
+    tested_rows = [found for found in rows if any(t.test is not None for t in found.trials)]
+    if not tested_rows:
+        return None
+    found = {r.row.key: np.array([_recalls(t) for t in r.trials if t.test is not None]) for r in tested_rows}
+    count = min(table.shape[1] for table in found.values())
+    kept = _kept(part, count)
+    order = sorted(range(count), key=lambda k: (kept[k] < 1, k))
+    names = classes_of(tested_rows) or tuple(f"class {k}" for k in range(count))
+    ticks = tuple(names[k] if kept[k] == 1 else f"{names[k]} ({kept[k]:.0%})" for k in order)
+    lines = tuple(_recall_line(r, 100 * found[r.row.key][:, order]) for r in tested_rows)
+    said = "; ".join(f"{line.label} {line.y[0]:.3g} for {ticks[0]}, {line.y[-1]:.3g} for {ticks[-1]}" for line in lines)
+    alt = f"Recall of each class (%), {part.title}: {said}."
+    name = f"{study}-{part.name}-recalls"
+    return Lines(name, part.title, alt, "class", "recall (%)", lines, markers=True, ticks=ticks)
+
+
+def _recall_line(found: RowResults, table: NDArray[np.float64]) -> Line:
+    places, kind = tuple(float(k) for k in range(table.shape[1])), kind_of(found.row)
+    mean, low, high = _plain(table.mean(0)), _plain(table.min(0)), _plain(table.max(0))
+    return Line(found.row.label, kind, places, mean, low, high, kind.startswith("leaky"))
+
+
+def _recalls(record: TrialRecord) -> list[float]:
+    outputs = record.outputs()
+    right = outputs.outputs.argmax(1) == outputs.labels
+    counts = np.bincount(outputs.labels, minlength=outputs.outputs.shape[1])
+    return list(np.bincount(outputs.labels, weights=right, minlength=len(counts)) / np.maximum(counts, 1))
+
+
+def _kept(part: Part, count: int) -> list[float]:
+    """The share of its training samples that each class keeps."""
+    from apical.data.corruptions import Imbalance, parse  # noqa: PLC0415  torch
+
+    kept = [1.0] * count
+    for corruption in map(parse, part.corruptions):
+        if isinstance(corruption, Imbalance):
+            for label in corruption.thinned(count):
+                kept[label] *= corruption.keep
+    return kept
+
+
 def approximations(study: str, results: StudyResults) -> Gallery:
     """The approximations of a function: one panel for each unit, the trial with the median error."""
     if results.study.form != "approximation":
@@ -167,7 +224,7 @@ def learning(study: str, results: StudyResults) -> Gallery:
 
 def alphas(study: str, results: StudyResults) -> Gallery:
     """Learned alphas, and apart from them (another parameter, another scale) the betas of Swish, over the epochs."""
-    charts = []
+    charts: list[Lines] = []
     for name in _learned_names(results):
         charts += _by_group(study, results, f"learned-{name}", partial(_learned, name=name), f"learned {name}")
     caption = f"The mean where a network has several; bands {_bands(results)}."

@@ -2,15 +2,17 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isfinite
+from pathlib import Path
 
 import apical
 from apical.report import figures, tables, timing, verdicts
 from apical.report.charts import Gallery
 from apical.report.comparison import Comparison
+from apical.report.datasets import Data, datasets
 from apical.report.evidence import Evidence
 from apical.report.numbers import Number, of_trial, show
 from apical.report.protocol import deviations
@@ -57,6 +59,8 @@ class Section:
     states: Mapping[str, int]
     command: str
     deviations: tuple[str, ...] = ()
+    data: tuple[Data, ...] = ()
+    commands: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -95,16 +99,35 @@ def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool =
     )  # fmt: skip
 
 
-def slim(report: Report) -> Report:
-    """The report without details and tuning trials, for a page that would be too large; the folder has them."""
-    sections = tuple(
-        replace(
-            s, galleries=tuple(g for g in s.galleries if not g.detail), trials=tuple(t for t in s.trials if t.final)
-        )
-        for s in report.sections
+Slimming = tuple[str, Callable[["Section"], "Section"]]
+
+
+def slimmer(report: Report) -> Iterator[Report]:
+    """Ever smaller pages of a report that is too large for one, each saying what it lacks; the folder has it all."""
+    best, details = "all but the best trials to tables/trials.csv", "learning curves and dynamics to figures/"
+    steps: tuple[Slimming, ...] = (
+        ("tuning trials to tables/trials.csv", _without_trials(lambda t, _: t.final)),
+        (best, _without_trials(lambda t, best: t.digest in best)),
+        (f"{best}, {details}", _without_galleries(lambda g: not g.detail)),
+        (f"{best}, all figures of the studies to figures/", _without_galleries(lambda _: False)),
     )
-    left_out = "To stay small, this page leaves learning curves and dynamics to figures/, tuning trials to tables/."
-    return replace(report, sections=sections, summary=(*report.summary, left_out))
+    sections = report.sections
+    for words, step in steps:
+        sections = tuple(step(s) for s in sections)
+        said = f"To stay small, this page leaves {words}."
+        yield replace(report, sections=sections, summary=(*report.summary, said))
+
+
+def _without_trials(keep: Callable[[Trial, set[str]], bool]) -> Callable[[Section], Section]:
+    def step(section: Section) -> Section:
+        best = {found.best.digest for found in section.results.rows if found.best is not None}
+        return replace(section, trials=tuple(t for t in section.trials if keep(t, best)))
+
+    return step
+
+
+def _without_galleries(keep: Callable[[Gallery], bool]) -> Callable[[Section], Section]:
+    return lambda section: replace(section, galleries=tuple(g for g in section.galleries if keep(g)))
 
 
 def _shipped(wanted: Sequence[str]) -> dict[str, Study]:
@@ -126,7 +149,8 @@ def _section(name: str, evidence: Evidence, shipped: Mapping[str, Study], *, pic
         {found.row.key: f"{found.row.label}, {found.part.title}" for found in results.rows}, tuple(shown),
         tuple(timing.times(results)), tuple(records), tuple(sorted({t.seed for t in records})),
         {state: count for state, count in results.states.items() if count}, _command(results),
-        deviations(results.study, shipped.get(results.study.base)),
+        deviations(results.study, shipped.get(results.study.base)), datasets(results),
+        _commands(results),
     )  # fmt: skip
 
 
@@ -154,7 +178,25 @@ def _trial(record: TrialRecord, row: str, setting: str, final: bool) -> Trial:
 
 def _command(results: StudyResults) -> str:
     """What would run the rest, wherever the directory came from."""
-    return f"apical study run {shlex.quote(str(results.directory))}"
+    return f"apical study run {shlex.quote(str(shown_path(results.directory)))}"
+
+
+def _commands(results: StudyResults) -> tuple[str, ...]:
+    """The commands that were given; the directory is named as `shown_path` does."""
+    own = {str(results.directory), str(results.directory.absolute())}
+    return tuple(_with_path(command, own, str(shown_path(results.directory))) for command in results.commands)
+
+
+def _with_path(command: str, own: set[str], shown: str) -> str:
+    words = command.split(" ")
+    program = ["apical"] if words[0] in ("-c", "-m", "__main__.py") else words[:1]  # started through python itself
+    return " ".join([*program, *(shown if word in own else word for word in words[1:])])
+
+
+def shown_path(directory: Path) -> Path:
+    """Within the present folder where it is: a page that is handed on need not tell where its writer works."""
+    absolute = directory.absolute()
+    return absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else directory
 
 
 def _unjudged_last(found: Verdict) -> bool:
@@ -226,8 +268,10 @@ def _state_of(section: Section) -> list[str]:
 def progress(section: Section) -> str:
     """How many trials are done of how many, those that tune and those of chosen settings."""
     done = sum(section.states.get(state, 0) for state in ("done", "diverged"))
-    tuning = sum(not t.final and t.state in ("done", "diverged") for t in section.trials)
-    told = f", {tuning} of them to tune and not in the tables' counts" if tuning else ""
+    finals = {t.digest for found in section.results.rows for t in found.trials}
+    tuning = {t.digest for found in section.results.rows for s in found.settings for t in s.trials if t.finished}
+    only = len(tuning - finals)
+    told = f" ({only} of them serve to tune alone, and do not count in the tables)" if only else ""
     return f"{done} of {sum(section.states.values())} trials are done{told}"
 
 

@@ -45,6 +45,7 @@ def page(
             js=markup((TEMPLATES / "page.js").read_text(encoding="utf-8")),
             svg=lambda chart: markup(inline(drawings[chart.name], name=chart.name, alt=chart.alt)),
             anchor=_anchors(markup),
+            on_page={t.digest for section in report.sections for t in section.trials},
             is_wide=lambda chart: isinstance(chart, Pictures),
             show=show,
             show_p=show_p,

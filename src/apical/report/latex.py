@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from apical.report.charts import slug
 from apical.report.comparison import Comparison
+from apical.report.datasets import Data
 from apical.report.gathering import Report, Section, progress
 from apical.report.html import charts_of, has_paper, has_solved, has_tests
 from apical.report.numbers import show_p
@@ -87,7 +88,8 @@ def table_text(section: Section, table: Table) -> str:
     caption = f"{escape(section.study.title)}. {escape(table.title)}: {escape(table.heading)}. {OURS}{marked}{remarks}"
     columns = "ll" + "r" * (len(heads) - 2)
     return "\n".join([
-        r"\begin{table}[htbp]", r"\centering", r"\footnotesize\setlength{\tabcolsep}{3.5pt}", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}",
+        r"\begin{table}[htbp]", r"\centering", r"\footnotesize\setlength{\tabcolsep}{3.5pt}",
+        rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule", " & ".join(heads) + r" \\", r"\midrule", body, r"\bottomrule", r"\end{tabular}", r"\end{table}",
         "",
     ])  # fmt: skip
@@ -97,13 +99,20 @@ def _section(section: Section) -> list[str]:
     lines = [rf"\section*{{{escape(section.study.title)}}}"]
     lines += [escape(line) + "\n" for line in (section.study.source, *section.study.notes) if line]
     if not section.results.finished:
-        lines.append(
-            rf"\textbf{{Unfinished.}} {escape(progress(section))}. This runs the rest: \texttt{{{escape(section.command)}}}"
-            + "\n"
-        )
+        rest = rf"This runs the rest: \texttt{{{escape(section.command)}}}"
+        lines.append(rf"\textbf{{Unfinished.}} {escape(progress(section))}. {rest}" + "\n")
     lines += [rf"\input{{tables/{table_file(section, table)}}}" for table in section.tables]
+    lines += [_data(data) for data in section.data]
     facts = [f"{escape(k)}: {escape(v)}" for k, v in section.results.environment.items()]
     return [*lines, r"{\footnotesize " + "; ".join(facts) + r"\par}", r"\clearpage"]
+
+
+def _data(data: Data) -> str:
+    """A paragraph on one data set."""
+    sizes = " / ".join("--" if n is None else f"{n:,}" for n in (data.train, data.validation, data.test))
+    changes = f" ({escape(data.changes)})" if data.changes else ""
+    classes = f" {len(data.classes)} classes: {escape(data.named)}." if data.classes else ""
+    return rf"{{\footnotesize Data: {escape(data.name)}{changes}, train / validation / test {sizes}.{classes}\par}}"
 
 
 def _line(line: Line, table: Table) -> str:

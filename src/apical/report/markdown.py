@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from apical.report.comparison import Comparison
+from apical.report.datasets import Data
 from apical.report.gathering import Report, Section, progress
 from apical.report.html import charts_of, has_paper, has_solved, has_tests
 from apical.report.numbers import MISSING, show_p
@@ -62,7 +63,7 @@ def _claim(verdict: Verdict) -> list[Sequence[str]]:
     """Rows of a claim: what it says and the verdict stand in the first, each pair has one."""
     scope = f"<br>{escape(verdict.scope)}" if verdict.scope else ""
     first = (_claimed(verdict), f"**{verdict.outcome}**{scope}")
-    rows = []
+    rows: list[Sequence[str]] = []
     for f in verdict.findings[:PAIRS]:
         cells = (escape(f.what), escape(f.paper) or "no number", escape(f.ours), escape(f.n) or MISSING, f.answer)
         rows.append((*first, *cells))
@@ -95,11 +96,26 @@ def _section(section: Section) -> list[str]:
         blocks.append(f"**Unfinished.** {escape(progress(section))}. This runs the rest: {escape(section.command)}")
     for found in section.tables:
         blocks += [f"### {escape(found.title)}: {escape(found.heading)}", _table(found), *map(escape, found.remarks)]
+    blocks += ["### Data", _data(section.data)]
     if section.results.missing:
         blocks += ["### Missing", "\n".join(f"- {escape(line)}" for line in section.results.missing)]
     facts = [f"- {escape(k)}: {escape(v)}" for k, v in section.results.environment.items()]
-    facts += [f"- command: {escape(c)}" for c in section.results.commands]
+    facts += [f"- command: {escape(c)}" for c in section.commands]
     return [*blocks, "### Circumstances", "\n".join(facts) or "No trial has run yet."]
+
+
+def _data(found: Sequence[Data]) -> str:
+    heads = ("Data set", "Changed", "Train", "Validation", "Test", "Classes")
+    rows = [
+        (escape(d.name), escape(d.changes) or MISSING, *map(_size, (d.train, d.validation, d.test)),
+         f"{len(d.classes)}: {escape(d.named)}" if d.classes else MISSING)
+        for d in found
+    ]  # fmt: skip
+    return table(heads, rows, right=(2, 3, 4))
+
+
+def _size(count: int | None) -> str:
+    return MISSING if count is None else f"{count:,}"
 
 
 def _table(found: Table) -> str:

@@ -245,9 +245,7 @@ def _remarks(part: Part, results: StudyResults) -> tuple[str, ...]:
     if results.study.quick:
         remarks.append("A quick variant: shorter and smaller than the paper's experiment. It carries no verdict.")
     if results.study.form == "logic":
-        remarks.append(
-            "Solved: trials that answer every point right, with the 95 % interval (Wilson's) of their share."
-        )
+        remarks.append("Solved: trials that answer every point right, their share and its 95 % interval (Wilson's).")
     if part.metric == "weighted-accuracy":
         remarks.append("McNemar's test counts plain right and wrong; the interval is of the weighted accuracy.")
     return tuple(remarks)
