@@ -179,6 +179,14 @@ def test_an_ablation_is_one_line_of_one_kind(tmp_path, make) -> None:
     assert (line.label, line.x) == ("ada", (0.1, 0.5))
 
 
+def test_rows_that_differ_by_a_number_alone_have_colours_in_its_order(tmp_path, make) -> None:
+    text = ABLATION + '[[rows]]\nunit = "ada(alpha=1.0)"\nx = 1.0\n'
+    results = results_of(text, tmp_path, make, lambda _: 0.8)
+    (chart,) = figures.learning("s", results).charts
+    assert [line.kind for line in chart.lines] == ["step-0", "step-4", "step-9"]
+    assert "var(--u-step-9)" in inline(draw_svg(chart), name="one", alt="learning curves")
+
+
 def test_approximations_draw_the_median_trial_and_print_the_mean_error(tmp_path, make) -> None:
     study = studies.load("approximation", quick=True)
     results = make(study, tmp_path / "study", lambda _: 0.2, samples=1000)

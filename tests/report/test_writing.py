@@ -222,7 +222,7 @@ def test_latex_tables_have_the_p_values_of_the_page(fashion, fashion_folder: Pat
     text = (fashion_folder / "tables" / "table-fashion-mlp-mlp-1.tex").read_text(encoding="utf-8")
     (line,) = [line for line in text.splitlines() if line.startswith("ADA ")]
     found = next(x for x in gather([fashion], pictures=False).sections[0].tables[0].lines if x.key == "mlp-1/ada")
-    assert f"better {latex.escape('< 0.0001')}" in line
+    assert rf"$\uparrow$ {latex.escape('< 0.0001')}" in line
     assert found.baseline.p_value < 1e-4
     assert line.count("&") == 8
 

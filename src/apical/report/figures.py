@@ -12,6 +12,7 @@ from apical import stats
 from apical.report.charts import Bar, Bars, Chart, Fit, Gallery, Line, Lines
 from apical.report.datasets import classes_of
 from apical.report.numbers import TITLES, scale, show
+from apical.report.palette import step
 from apical.report.tables import kind_of, solved_by, test_value, tested
 from apical.study.file import Part
 from apical.study.results import RowResults, StudyResults, TrialRecord
@@ -217,7 +218,10 @@ def _fit(study: str, found: RowResults) -> Fit | None:
 
 def learning(study: str, results: StudyResults) -> Gallery:
     """The validation metric over the epochs, one chart for each part and group."""
-    charts = list(_by_group(study, results, "learning", _validation, "validation {metric}"))
+    charts = [
+        _with_log(chart) if chart.y_axis.endswith("mse") else chart
+        for chart in _by_group(study, results, "learning", _validation, "validation {metric}")
+    ]
     caption = f"Mean over the trials of the chosen setting; bands {_bands(results)}."
     return Gallery("Learning curves", caption, tuple(charts), _legend(charts), detail=True)
 
@@ -281,16 +285,27 @@ def _by_group(
 
 
 def _over_epochs(
-    name: str, title: str, axis: str, rows: Iterable[RowResults], read: Callable[[TrialRecord], list[float]]
+    name: str, title: str, axis: str, rows: Sequence[RowResults], read: Callable[[TrialRecord], list[float]]
 ) -> Lines | None:
-    lines = tuple(line for found in rows if (line := _band(found, read)) is not None)
+    kinds = _coloured(rows)
+    lines = tuple(line for found in rows if (line := _band(found, kinds[found.row.key], read)) is not None)
     if not lines:
         return None
     said = "; ".join(f"{line.label} ends at {line.y[-1]:.3g}" for line in lines)
     return Lines(name, title, f"{axis} over the epochs, {title}: {said}.", "epoch", axis, lines)
 
 
-def _band(found: RowResults, read: Callable[[TrialRecord], list[float]]) -> Line | None:
+def _coloured(rows: Sequence[RowResults]) -> dict[str, str]:
+    """The kind that gives each row its colour: its unit's, or its place on the axis where they differ in that alone."""
+    places = [found.row.x for found in rows if found.row.x is not None]
+    low, width = (min(places), max(places) - min(places)) if places else (0.0, 0.0)
+    return {
+        found.row.key: kind_of(found.row) if found.row.x is None or not width else step((found.row.x - low) / width)
+        for found in rows
+    }
+
+
+def _band(found: RowResults, kind: str, read: Callable[[TrialRecord], list[float]]) -> Line | None:
     histories = [values for t in found.trials if t.finished and (values := read(t))]
     if not histories:
         return None
@@ -305,7 +320,7 @@ def _band(found: RowResults, read: Callable[[TrialRecord], list[float]]) -> Line
     dashed = kind_of(found.row).startswith("leaky")
     several = len(histories) > 1
     return Line(
-        found.row.label, kind_of(found.row), _plain(epochs), _plain(mean), _plain(low) if several else (),
+        found.row.label, kind, _plain(epochs), _plain(mean), _plain(low) if several else (),
         _plain(high) if several else (), dashed,
     )  # fmt: skip
 

@@ -182,15 +182,17 @@ def _command(results: StudyResults) -> str:
 
 
 def _commands(results: StudyResults) -> tuple[str, ...]:
-    """The commands that were given; the directory is named as `shown_path` does."""
-    own = {str(results.directory), str(results.directory.absolute())}
-    return tuple(_with_path(command, own, str(shown_path(results.directory))) for command in results.commands)
+    """The commands that were given; the directory is named as `shown_path` does, wherever it was then."""
+    return tuple(_with_path(command, shlex.quote(str(shown_path(results.directory)))) for command in results.commands)
 
 
-def _with_path(command: str, own: set[str], shown: str) -> str:
+def _with_path(command: str, shown: str) -> str:
     words = command.split(" ")
-    program = ["apical"] if words[0] in ("-c", "-m", "__main__.py") else words[:1]  # started through python itself
-    return " ".join([*program, *(shown if word in own else word for word in words[1:])])
+    words[:1] = ["apical"] if words[0] in ("-c", "-m", "__main__.py") else words[:1]  # started through python itself
+    for place, word in enumerate(words[:-1]):
+        if word in ("-d", "--directory"):
+            words[place + 1] = shown
+    return " ".join(words)
 
 
 def shown_path(directory: Path) -> Path:

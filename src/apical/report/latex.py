@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Sequence
 
-from apical.report.charts import slug
+from apical.report.charts import Chart, Pictures, slug
 from apical.report.comparison import Comparison
 from apical.report.datasets import Data
 from apical.report.gathering import Report, Section, progress
@@ -36,9 +36,11 @@ HEAD = r"""\documentclass[10pt]{article}
 
 MARKED = (
     r"$^\dagger$, $^\ddagger$: better than the group's baseline at 0.05, 0.01. Bold: best of its group. $p$: against "
-    "the group's baseline and against its best other row, in brackets adjusted by Holm for all tests of the study."
+    r"the group's baseline and against its best other row ($\uparrow$ better, $\downarrow$ worse), in brackets "
+    "adjusted by Holm for all tests of the study."
 )
-OURS = "Ours: the trial that is best by validation."
+ARROWS = {"better": r"$\uparrow$", "worse": r"$\downarrow$", "equal": "$=$"}
+OURS, DIFFERENCE = "Ours: the trial that is best by validation.", " Diff.: ours $-$ paper."
 
 
 def escape(text: str) -> str:
@@ -53,9 +55,16 @@ def latex(report: Report) -> str:
     parts += _claims(report.verdicts)
     for section in report.sections:
         parts += _section(section)
-    names = [rf"\includegraphics[width=0.48\linewidth]{{figures/{c.name}.pdf}}" for c in charts_of(report)]
-    parts += [r"\hfill".join(names[k : k + 2]) + r"\par" for k in range(0, len(names), 2)]
+    parts += _figures(charts_of(report))
     return "\n".join([*parts, r"\end{document}", ""])
+
+
+def _figures(charts: Sequence[Chart]) -> list[str]:
+    """Two in a line; sheets of pictures have one to themselves."""
+    wide = [c for c in charts if isinstance(c, Pictures)]
+    names = [rf"\includegraphics[width=0.48\linewidth]{{figures/{c.name}.pdf}}" for c in charts if c not in wide]
+    lines = [r"\hfill".join(names[k : k + 2]) + r"\par" for k in range(0, len(names), 2)]
+    return [*lines, *(rf"\includegraphics[width=\linewidth]{{figures/{c.name}.pdf}}\par" for c in wide)]
 
 
 def _claims(verdicts: Sequence[Verdict]) -> list[str]:
@@ -78,17 +87,19 @@ def table_file(section: Section, table: Table) -> str:
 def table_text(section: Section, table: Table) -> str:
     """One table, in the paper's form with its numbers beside ours."""
     paper = has_paper(table)
-    heads = ["Unit", "Parameter", *(["Paper"] if paper else []), "Ours", *(["Ours $-$ paper"] if paper else [])]
+    heads = ["Unit", "Parameter", *(["Paper"] if paper else []), "Ours", *(["Diff."] if paper else [])]
     heads += [r"Mean $\pm$ sd", "Trials", *(["Solved"] if has_solved(table) else [])]
     heads += ["$p$: baseline (Holm)", "$p$: rival (Holm)"] if has_tests(table) else []
     groups = [[_line(line, table) for line in lines] for _, lines in table.groups]
     body = "\n\\midrule\n".join("\n".join(rows) for rows in groups)
+    difference = DIFFERENCE if paper else ""
     marked = f" {MARKED}" if has_tests(table) else ""
     remarks = "".join(f" {escape(r)}" for r in table.remarks)
-    caption = f"{escape(section.study.title)}. {escape(table.title)}: {escape(table.heading)}. {OURS}{marked}{remarks}"
+    named = f"{escape(section.title)}. {escape(table.title)}: {escape(table.heading)}."
+    caption = f"{named} {OURS}{difference}{marked}{remarks}"
     columns = "ll" + "r" * (len(heads) - 2)
     return "\n".join([
-        r"\begin{table}[htbp]", r"\centering", r"\footnotesize\setlength{\tabcolsep}{3.5pt}",
+        r"\begin{table}[htbp]", r"\centering", r"\footnotesize\setlength{\tabcolsep}{3pt}",
         rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule", " & ".join(heads) + r" \\", r"\midrule", body, r"\bottomrule", r"\end{tabular}", r"\end{table}",
         "",
@@ -130,7 +141,10 @@ def _line(line: Line, table: Table) -> str:
 
 
 def _p(found: Comparison | None) -> str:
-    return escape(f"{found.direction} {show_p(found.p_value)} ({show_p(found.p_holm)})") if found else "--"
+    """Short enough for a page: an arrow for better, worse or neither."""
+    if found is None:
+        return "--"
+    return f"{ARROWS[found.direction]} {escape(f'{show_p(found.p_value)} ({show_p(found.p_holm)})')}"
 
 
 def _row(cells: Sequence[str]) -> str:
