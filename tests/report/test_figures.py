@@ -138,7 +138,7 @@ def test_imbalance_is_a_curve_over_the_classes_with_the_thinned_ones_at_the_righ
     results = make(study, tmp_path / "study", lambda _: 0.8, samples=600, classes=names)
     chart = figures.recalls("s", results).charts[0]
     thinned = Imbalance().thinned(10)
-    assert chart.ticks[5:] == tuple(f"kind {k} (10%)" for k in thinned)
+    assert chart.ticks[5:] == tuple(f"10% of kind {k}" for k in thinned)
     assert set(chart.ticks[:5]) == {f"kind {k}" for k in range(10) if k not in thinned}
     found = results.row("mlp-2/relu")
     outputs = [t.outputs() for t in found.trials]

@@ -209,6 +209,7 @@ def test_the_summary_counts_the_verdicts_on_the_papers_claims(fashion) -> None:
     assert len(report.verdicts) > 20
     counts = {outcome: sum(v.outcome == outcome for v in report.verdicts) for outcome in OUTCOMES}
     said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    said = said.replace("no verdict", "without a verdict")
     assert report.summary[0] == f"{len(report.verdicts)} claims of the paper are about these studies: {said}."
 
 

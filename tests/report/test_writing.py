@@ -72,7 +72,7 @@ def test_names_of_classes_come_out_as_text_everywhere(evil, evil_folder: Path) -
     (recalls,) = [g for g in gather([evil]).sections[0].galleries if g.title == "Recall of each class"]
     classes = evil.rows[0].trials[0].classes
     assert len(classes) == 10
-    assert set(classes) <= {tick.removesuffix(" (10%)") for tick in recalls.charts[0].ticks}
+    assert set(classes) <= {tick.removeprefix("10% of ") for tick in recalls.charts[0].ticks}
     page = Elements((evil_folder / "index.html").read_text(encoding="utf-8"))
     assert ", ".join(classes) in "".join(page.texts)  # the table of the data
     assert "iframe" not in page.tags

@@ -18,6 +18,8 @@ WIDTH = 3.6
 
 TITLE_WIDTH = 52
 """Letters."""
+MOST_TICKS = 20
+"""Names that stand beside each other below an axis."""
 LEGEND, LEGEND_ROW = "legend", 0.17
 """Files bear their own legends; on the page, where one legend serves a gallery, they are cut off by this name."""
 
@@ -153,8 +155,9 @@ def _lines(figure: Any, chart: Lines) -> None:
         axis.set_ylim(bottom=0, top=max(1.0, axis.get_ylim()[1]))
     axis.set(xlabel=chart.x_axis, ylabel=chart.y_axis)
     if chart.ticks:
-        names = [shortened(name, 18) for name in chart.ticks]
-        axis.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
+        every = -(-len(chart.ticks) // MOST_TICKS)
+        names = [shortened(name, 20) for name in chart.ticks[::every]]
+        axis.set_xticks(range(0, len(chart.ticks), every), names, rotation=90)
     if chart.x_axis == "epoch":
         ticker = extras.load("matplotlib.ticker", extra="lab")
         axis.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True, min_n_ticks=1))

@@ -151,7 +151,7 @@ def _recall(study: str, part: Part, rows: Sequence[RowResults]) -> Lines | None:
     kept = _kept(part, count)
     order = sorted(range(count), key=lambda k: (kept[k] < 1, k))
     names = classes_of(tested_rows) or tuple(f"class {k}" for k in range(count))
-    ticks = tuple(names[k] if kept[k] == 1 else f"{names[k]} ({kept[k]:.0%})" for k in order)
+    ticks = tuple(names[k] if kept[k] == 1 else f"{kept[k]:.0%} of {names[k]}" for k in order)
     lines = tuple(_recall_line(r, 100 * found[r.row.key][:, order]) for r in tested_rows)
     said = "; ".join(f"{line.label} {line.y[0]:.3g} for {ticks[0]}, {line.y[-1]:.3g} for {ticks[-1]}" for line in lines)
     alt = f"Recall of each class (%), {part.title}: {said}."

@@ -212,7 +212,7 @@ def _title(sections: Sequence[Section]) -> str:
 
 def _summary(found: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str, ...]:
     counts = Counter(v.outcome for v in found)
-    said = [f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome]]
+    said = [f"{counts[o]} {'without a verdict' if o == 'no verdict' else o}" for o in OUTCOMES if counts[o]]
     many = f"{len(found)} claims of the paper are" if len(found) > 1 else "One claim of the paper is"
     lines = [f"{many} about these studies: {', '.join(said)}."] if found else []
     if part := sum(bool(v.scope) for v in found):
