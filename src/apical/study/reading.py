@@ -126,7 +126,8 @@ def filled(bare: TrialRecord, result: TrialResult, test: Mapping[str, float] | N
     return replace(
         bare, directory=result.directory, reason=result.reason, validation=result.validation,
         best_epoch=result.best_epoch, history=result.history, seconds=[t["train"] for t in result.timings],
-        parameters=result.parameters, environment=result.environment, execution=result.execution, test=test,
+        parameters=result.parameters, classes=tuple(result.input.get("classes") or ()),
+        environment=result.environment, execution=result.execution, test=test,
     )  # fmt: skip
 
 
