@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from apical import stats
 from apical import study as studies
 from apical.report import gather
 from apical.report.evidence import Evidence
@@ -59,6 +60,19 @@ def test_an_interval_that_excludes_the_printed_gain_refutes_it(fashion) -> None:
     rows = tuple(with_paper(r, 95.0) if r.row.key == "mlp-2/relu" else r for r in fashion.rows)
     shipped = {"table-fashion-mlp": fashion.study}
     assert verdict(replace(fashion, rows=rows), claim(**pair), shipped).outcome == "not reproduced"
+
+
+def test_a_difference_that_all_trials_show_is_not_refuted_for_being_small(fashion) -> None:
+    from apical.report.findings import _too_small
+
+    evidence = Evidence([fashion])
+    evidence.make(needed_tests(claim(a=("mlp-2/relu",), b=("mlp-2/leaky-relu",)), evidence))
+    here = ("table-fashion-mlp", "mlp-2/relu"), ("table-fashion-mlp", "mlp-2/leaky-relu")
+    seen = replace(evidence.get(*here, "accuracy"), low=-0.01, high=0.01)
+    for low, high, refuted in [(-0.01, 0.02, True), (0.001, 0.02, False), (-0.02, -0.001, True)]:
+        trials = stats.Summary(5, (low + high) / 2, 0.01, low, high)
+        assert _too_small(replace(seen, over_trials=trials), 0.1) is refuted
+    assert not _too_small(replace(seen, over_trials=trials), 0.012)  # the printed difference is as uncertain
 
 
 def with_paper(found, value: float):

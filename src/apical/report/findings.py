@@ -83,9 +83,17 @@ def _on_test(a: RowResults, b: RowResults, claim: Claim, evidence: Evidence, pos
         return _incomparable(a, b)
     sign = found.shown if found.shown == _trend(found) else 0
     gap = _printed_gain(a, b, metric)
-    if sign == 0 and found.low <= 0 <= found.high and gap is not None and gap > max(0.0, _wider(_ends(found))[1]):
+    if sign == 0 and gap is not None and _too_small(found, gap):
         sign = -1
     return _pair(sign, a, b, found, printed_pair(a, b, metric))
+
+
+def _too_small(found: Comparison, printed: float) -> bool:
+    """No difference is seen, in the best trials or over all of them, and one of the printed size is ruled out."""
+    trials = found.over_trials
+    in_best = not found.low <= 0 <= found.high
+    over_all = trials.n > 1 and _trend(found) == 1 and not trials.low <= 0 <= trials.high
+    return not in_best and not over_all and printed > max(0.0, _wider(_ends(found))[1])
 
 
 def _pair(sign: int, a: RowResults, b: RowResults, found: Comparison, paper: str) -> Finding:

@@ -1,0 +1,193 @@
+"""Write docs/evidence/ and the headline numbers of README.md from finished studies.
+
+python docs/write_evidence.py FOLDER [--timing FILE]
+
+FOLDER holds the study directories, as `apical study run` leaves them in studies/; FILE is what
+`python benchmarks/epochs.py --csv FILE` wrote. Nothing is trained here, and every number is taken from the trials.
+"""
+
+import argparse
+import csv
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from apical import report, study
+from apical.report.markdown import claims_page, table
+from apical.study.exporting import gather as trials_of
+from apical.study.results import StudyResults
+
+ROOT = Path(__file__).parents[1]
+EVIDENCE = ROOT / "docs" / "evidence"
+RESULTS, TIMING = EVIDENCE / "results.csv", EVIDENCE / "timing.csv"
+PAGES = (ROOT / "README.md", EVIDENCE / "index.md")
+Row = Mapping[str, str]
+
+HEADLINE = {"table-fashion-mlp": ("mlp-1", "mlp-2"), "table-fashion-cnn": ("lenet",)}
+UNITS = ("relu", "ada", "pynrelu", "pynada")
+NAMES = {"mlp-1": "MLP-1", "mlp-2": "MLP-2", "lenet": "LeNet", "vgg-9": "VGG-9", "char-cnn": "char-CNN"}
+PAPER_TIMES = "table-moroco"
+"""The only table of the paper with times: char-CNN, seconds per epoch."""
+
+
+# --- what is said between the marks, from results.csv and timing.csv alone --------------------------------------------
+
+
+def blocks() -> dict[str, str]:
+    """Every generated block by its name."""
+    trials, timings = _read(RESULTS), _read(TIMING)
+    return {
+        "headline": headline(trials),
+        "xor": xor(trials),
+        "cost": cost(timings),
+        "studies": studies(trials),
+        "times": times(timings),
+    }
+
+
+def headline(trials: Sequence[Row]) -> str:
+    """Fashion-MNIST, test accuracy: the paper's number, ours, and how ours varies."""
+    rows = []
+    for name, parts in HEADLINE.items():
+        paper = study.load(name)
+        for part in parts:
+            for unit in UNITS:
+                key = f"{part}/{unit}"
+                found = [t for t in trials if (t["study"], t["row"]) == (name, key) and t["test accuracy"]]
+                values = [100 * float(t["test accuracy"]) for t in found]
+                best = [value for t, value in zip(found, values, strict=True) if t["best"] == "True"]
+                printed = paper.row(key).paper["accuracy"].value
+                rows.append((NAMES[part], paper.row(key).label, f"{printed:.2f}", f"{best[0]:.2f}", spread(values)))
+    return table(("Network", "Unit", "Paper", "Ours", "Mean ± sd (trials)"), rows, right=(2, 3, 4))
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and deviation of trials, and how many there are."""
+    deviation = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{mean(values):.2f}{deviation} ({len(values)})"
+
+
+def xor(trials: Sequence[Row]) -> str:
+    """From how many starts one neuron learns XOR."""
+    solved = {}
+    for unit in ("ada", "relu"):
+        values = [t["test accuracy"] for t in trials if (t["study"], t["row"]) == ("logic", f"xor/{unit}")]
+        solved[unit] = f"{sum(float(value) == 1 for value in values)} of {len(values)}"
+    ada, relu = solved.values()
+    return f"- One ADA neuron learns XOR with Adam from {ada} random starts, one ReLU neuron from {relu}."
+
+
+def cost(timings: Sequence[Row]) -> str:
+    """An epoch of LeNet with ADA and PyNADA."""
+    found = {t["unit"]: ratio(t) for t in timings if t["network"] == "lenet"}
+    ada, pynada = found["ada"], found["pynada"]
+    return f"- An epoch of LeNet takes {ada} times as long with ADA as with ReLU, {pynada} times with PyNADA."
+
+
+def studies(trials: Sequence[Row]) -> str:
+    """What was run: parts, trials, epochs, hours, of each study."""
+    rows = []
+    for name in dict.fromkeys(t["study"] for t in trials):
+        own = {(t["part"], t["digest"]): t for t in trials if t["study"] == name}.values()
+        tested = sum(bool(t["test accuracy"] or t.get("test mse") or t.get("test mae")) for t in own)
+        parts = ", ".join(dict.fromkeys(t["part"] for t in own))
+        epochs = ", ".join(dict.fromkeys(t["epochs"] for t in own))
+        minutes = sum(float(t["seconds"]) for t in own) / 60
+        rows.append((f"`{name}`", parts, str(len(own)), str(tested), epochs, f"{minutes:.0f}"))
+    heads = ("Study", "Parts", "Trials", "of which tested", "Epochs", "Minutes of training")
+    return table(heads, rows, right=(2, 3, 4, 5))
+
+
+def times(timings: Sequence[Row]) -> str:
+    """Seconds per epoch relative to ReLU: four networks here, char-CNN in the paper."""
+    networks = list(dict.fromkeys(t["network"] for t in timings))
+    paper = study.load(PAPER_TIMES)
+    base = paper.row("cnn/relu").paper["seconds"].value
+    rows = []
+    for unit in dict.fromkeys(t["unit"] for t in timings):
+        here = {t["network"]: t for t in timings if t["unit"] == unit}
+        key = f"cnn/{unit.partition('(')[0].replace('_', '-')}"
+        printed = paper.row(key).paper["seconds"].value
+        rows.append((f"`{unit}`", *(ratio(here[n]) for n in networks), f"{printed / base:.2f}"))
+    reference = {t["network"]: t["seconds_per_epoch"] for t in timings if t["unit"] == "relu"}
+    rows.append(("ReLU, seconds per epoch", *(f"{float(reference[n]):.3g}" for n in networks), f"{base:g}"))
+    heads = ("Unit", *(NAMES[n] for n in networks), "The paper: char-CNN")
+    return table(heads, rows, right=range(1, len(heads)))
+
+
+def ratio(timing: Row) -> str:
+    """A ratio with its interval; ReLU itself has none."""
+    value, low, high = (float(timing[name]) for name in ("ratio_to_relu", "low", "high"))
+    return f"{value:.2f} ({low:.2f} to {high:.2f})" if low < high else f"{value:.0f}"
+
+
+def filled(text: str, found: Mapping[str, str]) -> str:
+    """The text with what stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->` written anew."""
+    for name, block in found.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        before, mark, rest = text.partition(begin)
+        if mark:
+            text = f"{before}{begin}\n{block}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+# --- the pages, from the study directories ----------------------------------------------------------------------------
+
+
+def write(folder: Path, timing: Path | None) -> None:
+    """Reports, results, claims, and the blocks."""
+    found = [study.read(path) for path in sorted(folder.iterdir()) if (path / "study.json").is_file()]
+    shutil.rmtree(EVIDENCE / "figures", ignore_errors=True)
+    full = [results for results in found if not results.study.quick]
+    write_report(full, "report")
+    write_report([results for results in found if results.study.quick], "quick")
+    (EVIDENCE / "claims.md").write_text(claims_page(report.gather(full)), encoding="utf-8")
+    write_results(found)
+    if timing is not None:
+        shutil.copyfile(timing, TIMING)
+    made = blocks()
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8"), made), encoding="utf-8")
+
+
+def write_report(studies: Sequence[StudyResults], name: str) -> None:
+    """The page as NAME.html, its Markdown as NAME-tables.md, the figures of the latter beside them."""
+    with tempfile.TemporaryDirectory() as scratch:
+        page = report.write(studies, scratch)
+        shutil.copyfile(page, EVIDENCE / f"{name}.html")
+        shutil.copyfile(page.with_name("report.md"), EVIDENCE / f"{name}-tables.md")
+        (EVIDENCE / "figures").mkdir(exist_ok=True)
+        for figure in page.with_name("figures").glob("*.svg"):
+            shutil.copyfile(figure, EVIDENCE / "figures" / figure.name)
+
+
+def write_results(studies: Iterable[StudyResults]) -> None:
+    """One line for each trial of each study, as `apical study export` gives it."""
+    rows: list[dict[str, Any]] = [row for results in studies for row in trials_of(results)]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    used = [name for name in names if any(row.get(name) not in (None, "") for row in rows)]
+    with RESULTS.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, used, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({n: "" if row.get(n) is None else row[n] for n in used} for row in rows)
+
+
+def _read(path: Path) -> list[Row]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="the folder of the study directories")
+    parser.add_argument("--timing", type=Path, help="the table of benchmarks/epochs.py")
+    arguments = parser.parse_args()
+    write(arguments.folder, arguments.timing)
+
+
+if __name__ == "__main__":
+    main()

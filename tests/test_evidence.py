@@ -1,0 +1,90 @@
+"""The committed evidence: its pages say what its trials say."""
+
+import csv
+import importlib.util
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from apical import study
+from apical.report.rules import OUTCOMES
+
+ROOT = Path(__file__).parents[1]
+EVIDENCE = ROOT / "docs" / "evidence"
+
+
+@pytest.fixture(scope="module")
+def writer():
+    spec = importlib.util.spec_from_file_location("write_evidence", ROOT / "docs" / "write_evidence.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def trials():
+    with (EVIDENCE / "results.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_trial_stands_there_once_with_its_hash_seed_and_versions(trials):
+    assert len({(t["study"], t["row"], t["unit"], t["digest"]) for t in trials}) == len(trials)
+    assert all(re.fullmatch("[0-9a-f]{64}", t["digest"]) for t in trials)
+    assert all(t["seed"].isdigit() and t["apical"] and t["torch"] and t["python"] for t in trials)
+    assert {t["state"] for t in trials} <= {"done", "diverged"}
+
+
+def test_the_best_trial_of_a_row_was_chosen_by_validation_and_tested(trials):
+    rows = {(t["study"], t["row"]) for t in trials}
+    best = Counter((t["study"], t["row"]) for t in trials if t["best"] == "True")
+    assert best == Counter(rows)
+    settings = defaultdict(list)
+    for t in trials:
+        settings[t["study"], t["row"], t["unit"]].append(float(t["validation accuracy"] or 0))
+    for trial in trials:
+        if trial["best"] == "True" and trial["metric"] == "accuracy":
+            same = [
+                t for t in trials if (t["study"], t["row"], t["unit"]) == (trial["study"], trial["row"], trial["unit"])
+            ]
+            assert float(trial["validation accuracy"]) == max(float(t["validation accuracy"]) for t in same)
+            assert trial["test accuracy"]
+
+
+def test_only_chosen_settings_saw_the_test_split(trials):
+    assert {t["chosen"] for t in trials if t["test accuracy"]} == {"True"}
+
+
+def test_the_numbers_of_the_pages_are_those_of_the_trials(writer):
+    made = writer.blocks()
+    for page in writer.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert any(f"<!-- {name}: begin -->" in text for name in made)
+        assert writer.filled(text, made) == text
+
+
+def test_a_block_is_written_between_its_marks_alone(writer):
+    text = "a\n<!-- headline: begin -->\nold\n<!-- headline: end -->\nb\n"
+    assert writer.filled(text, {"headline": "new", "times": "x"}) == text.replace("old", "new")
+
+
+def test_claims_have_verdicts_of_the_rule():
+    text = (EVIDENCE / "claims.md").read_text(encoding="utf-8")
+    found = re.findall(r"\| \*\*([a-z ]+)\*\*", text)
+    assert len(found) > 20
+    assert set(found) <= set(OUTCOMES)
+
+
+def test_every_study_of_the_evidence_can_be_run_again(trials):
+    text = (EVIDENCE / "index.md").read_text(encoding="utf-8")
+    for name in {t["study"].removesuffix("-quick") for t in trials}:
+        assert name in study.names()
+        assert f"apical study run {name}" in text
+
+
+@pytest.mark.parametrize("path", sorted(EVIDENCE.glob("*.*")), ids=lambda path: path.name)
+def test_pages_name_no_folder_of_the_machine_and_stay_small(path):
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"/(root|home|work|tmp)/", text)
+    assert len(text) < 3_000_000
