@@ -62,7 +62,7 @@ def draw_overview(path: Path, curves: list[Curve], surface: Surface) -> None:
 
     with rc_context({"font.size": 10, "svg.hashsalt": "apical"}):
         figure = Figure(figsize=(10, 5.6), layout="constrained")
-        above, below = figure.subfigures(2, 1, height_ratios=(4, 1.6))
+        above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(4, 1.6))[:, 0]
         left, right = above.subplots(1, 2, width_ratios=(1.25, 1))
         for curve in curves:
             dashed = curve.label.startswith("dendrite")
