@@ -8,6 +8,7 @@ from apical import stats
 from apical import study as studies
 from apical.report import gather
 from apical.report.evidence import Evidence
+from apical.report.gathering import _results_of
 from apical.report.rules import OUTCOMES, RULES
 from apical.report.verdicts import judge, needed_tests
 from apical.study.claim import Claim, Kind
@@ -232,11 +233,23 @@ def test_the_summary_says_who_is_better_and_who_is_worse_than_the_baseline(fashi
     told = " ".join(report.summary)
     for table in report.sections[0].tables:
         for line in table.lines:
-            if line.baseline is not None and line.baseline.shown:
+            if line.baseline is not None and line.baseline.shown and line.baseline.means_agree:
                 word = "better" if line.baseline.shown > 0 else "worse"
                 named = told.split(f"{table.title}: best trials")[1].split(f"Shown {word}: ")[1].split(".  ")[0]
                 assert f"{line.label} against" in named
     assert "Shown better: " in told
+
+
+def test_the_summary_calls_nobody_better_whose_mean_over_trials_is_worse(fashion) -> None:
+    found = next(line.baseline for line in gather([fashion]).sections[0].tables[0].lines if line.baseline is not None)
+    sure = replace(found, difference=0.1, low=0.05, high=0.15, p_holm=0.001)
+    for mean, agree in ((0.02, True), (-0.02, False), (0.0, True), (float("nan"), True)):
+        assert replace(sure, over_trials=replace(found.over_trials, mean=mean)).means_agree is agree
+    section = gather([fashion]).sections[0]
+    table = section.tables[0]
+    torn = replace(sure, over_trials=replace(found.over_trials, mean=-0.02))
+    told = _results_of(replace(section, tables=(replace(table, lines=(replace(table.lines[0], baseline=torn),)),)))
+    assert "Shown better: none. Shown worse: none. Their means over trials say the opposite: " in told[0]
 
 
 def test_trials_that_shared_a_program_are_not_timed(fashion) -> None:

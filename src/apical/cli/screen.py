@@ -18,6 +18,7 @@ from apical import study
 from apical.errors import InvalidArgumentError
 from apical.study.file import IN_PERCENT, SMALLER_IS_BETTER
 from apical.study.results import RowResults, StudyResults, TrialRecord
+from apical.study.store import Store
 
 if TYPE_CHECKING:  # it needs torch, and `--help` does not
     from apical.study.progress import Progress
@@ -118,8 +119,8 @@ def print_status(folder: Path) -> None:
     console.print(headline(now))
     for r in now.running:
         console.print(f"  {r.trial.digest[:8]} {r.trial.setting} seed {r.trial.trial} on {r.host}")
-    for trial in _failed(results)[:10]:
-        console.print(f"  {trial.digest[:8]} {trial.spec.unit} seed {trial.seed} failed: {trial.reason}")
+    for line in failures(results):
+        console.print(line, soft_wrap=True)
 
 
 def _states(row: RowResults) -> Counter[str]:
@@ -178,16 +179,28 @@ def conclude(results: StudyResults) -> int:
     states = ", ".join(f"{results.states[s]} {s}" for s in STATES if results.states[s])
     note = " (quick: no replication of the paper)" if results.study.quick and results.study.base else ""
     print(f"{results.study.name}{note}: {states}; {results.directory}")
-    for sentence in results.missing:
-        print(sentence)
+    for line in (*failures(results), *results.missing):
+        print(line)
     print(f"as a page: apical report {results.directory} -o report")
     print(f"all trials as a table: apical study export {results.directory} -o results.csv")
     return 1 if results.states["failed"] else 0
 
 
-def _failed(results: StudyResults) -> list[TrialRecord]:
-    every = [t for row in results.rows for t in (*(t for s in row.settings for t in s.trials), *row.trials)]
-    return list({t.digest: t for t in every if t.state == "failed"}.values())
+def failures(results: StudyResults) -> Iterator[str]:
+    """Each reason for which trials failed, once, with the first of these trials."""
+    alike: dict[str, list[TrialRecord]] = {}
+    for trial in {t.digest: t for t in _every(results) if t.state == "failed"}.values():
+        alike.setdefault(trial.reason, []).append(trial)
+    for reason, (first, *others) in alike.items():
+        more = f" and {len(others)} more" if others else ""
+        yield f"  {first.digest[:8]} {first.spec.unit} seed {first.seed}{more} failed: {reason}"
+
+
+def _every(results: StudyResults) -> Iterator[TrialRecord]:
+    for row in results.rows:
+        for setting in row.settings:
+            yield from setting.trials
+        yield from row.trials
 
 
 # --- one trial ---------------------------------------------------------------------------------------------------
@@ -196,8 +209,7 @@ def _failed(results: StudyResults) -> list[TrialRecord]:
 def print_trial(folder: Path, start: str) -> None:
     """What a trial is and how it went."""
     results = study.read(folder)
-    every = [t for row in results.rows for t in (*(t for s in row.settings for t in s.trials), *row.trials)]
-    found = {t.digest: t for t in every if t.digest.startswith(start)}
+    found = {t.digest: t for t in _every(results) if t.digest.startswith(start)}
     if len(found) != 1:
         raise InvalidArgumentError(
             f"{len(found)} trials of {folder} begin with {start!r}: "
@@ -209,6 +221,8 @@ def print_trial(folder: Path, start: str) -> None:
         table.add_row(name, value)
     console = screen()
     console.print(table)
+    if trial.state == "failed":
+        console.print(Store.open(folder).failure(trial.digest).get("detail", ""), soft_wrap=True)
     for record in trial.history:
         value = record["validation"].get(trial.metric)
         said = "not finite" if value is None else number(trial.metric, value)

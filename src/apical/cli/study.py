@@ -201,7 +201,8 @@ def list_(
 ) -> None:
     """The studies that come with apical.
 
-    Rows, trials, time on this machine, and whether their data is ready.
+    Rows, trials, time on this machine, and whether their data is ready. The first time it measures a few training steps
+    of each network, which takes a minute or so; they are kept.
     """
     screen.print_list(time=time)
 

@@ -60,6 +60,11 @@ class Comparison:
         return "better" if self.gain > 0 else "worse" if self.gain < 0 else "equal"
 
     @property
+    def means_agree(self) -> bool:
+        """False where the mean difference of trials with equal seeds points the other way than that of the best."""
+        return not gain(self.metric, self.over_trials.mean) * self.gain < 0
+
+    @property
     def mark(self) -> str:
         """The paper's mark: dagger or ddagger where a is better than b at 0.05 or 0.01, else none."""
         if self.gain <= 0 or isnan(self.p_paper) or self.p_paper > LEVEL:

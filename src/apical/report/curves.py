@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from apical import functional
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 XOR_POINTS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 XOR_LABELS = torch.tensor([0, 1, 1, 0])
@@ -52,13 +56,14 @@ def xor_surface(points: int = 121) -> Surface:
 
 
 def draw_overview(path: Path, curves: list[Curve], surface: Surface) -> None:
-    """Draw the shapes of ADA beside the XOR surface; the ending of `path` says in which format."""
+    """Draw the shapes of ADA, the XOR surface and a pyramidal neuron; the ending of `path` says in which format."""
     from matplotlib import rc_context  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     with rc_context({"font.size": 10, "svg.hashsalt": "apical"}):
-        figure = Figure(figsize=(10, 4), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
+        figure = Figure(figsize=(10, 5.6), layout="constrained")
+        above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(4, 1.6))[:, 0]
+        left, right = above.subplots(1, 2, width_ratios=(1.25, 1))
         for curve in curves:
             dashed = curve.label.startswith("dendrite")
             left.plot(
@@ -73,8 +78,27 @@ def draw_overview(path: Path, curves: list[Curve], surface: Surface) -> None:
             right.plot(a, b, "o", markersize=11, color="tab:green" if label else "tab:red", markeredgecolor="white")
             right.annotate(f"{value:.2f}", (a, b), (0, 11), textcoords="offset points", ha="center", color="white")
         right.set(title="one ADA neuron computes XOR", xlabel="first input", ylabel="second input")
-        figure.colorbar(shades, ax=right, label="output")
+        above.colorbar(shades, ax=right, label="output")
+        _draw_neuron(below.subplots())
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _draw_neuron(axes: "Axes") -> None:
+    """Eq. 12: two affine parts of one input, each with an activation of its own, summed."""
+    title = "a pyramidal neuron (PyNADA): a basal and an apical branch on the same inputs"
+    axes.set(title=title, xlim=(0, 10), ylim=(0, 2))
+    axes.set_axis_off()
+    for y, name, function, colour in ((1.5, "basal", "max(0, z')", "#d7e8fd"), (0.5, "apical", "ADA(z'')", "#fde3cf")):
+        mark = "'" if name == "basal" else "''"
+        box = {"boxstyle": "round,pad=0.5", "facecolor": colour, "edgecolor": "0.35"}
+        affine = f"{name}: z{mark} = w{mark} x + b{mark}"
+        for x, words in ((3.4, affine), (6.4, function)):
+            axes.text(x, y, words, ha="center", va="center", bbox=box)
+        for start, end in (((1.0, 1.0), (2.2, y)), ((4.65, y), (5.6, y)), ((7.2, y), (8.3, 1.0))):
+            axes.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "0.35"})
+    for x, words in ((0.8, "x"), (8.45, "+"), (9.4, "y")):
+        axes.text(x, 1.0, words, ha="center", va="center", fontsize=13)
+    axes.annotate("", (9.25, 1.0), (8.65, 1.0), arrowprops={"arrowstyle": "->", "color": "0.35"})
 
 
 def plot_text(curve: Curve, *, width: int = 64, height: int = 12) -> str:

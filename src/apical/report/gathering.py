@@ -229,16 +229,23 @@ def _results_of(section: Section) -> list[str]:
         tests = [line.baseline for line in found.lines if line.baseline is not None]
         if not tests:
             continue
-        better, worse = ([_gap(c, section) for c in tests if c.shown == sign] for sign in (1, -1))
-        unsure = len(tests) - len(better) - len(worse)
+        shown = [c for c in tests if c.shown]
+        better, worse = ([_gap(c, section) for c in shown if c.shown == s and c.means_agree] for s in (1, -1))
+        torn = [_gap(c, section) for c in shown if not c.means_agree]
+        unsure = len(tests) - len(shown)
         said = [
             f"{section.title}, {found.title}: best trials by validation against the baseline of their group.",
             f"Shown better: {', '.join(better) or 'none'}.",
             f"Shown worse: {', '.join(worse) or 'none'}.",
-            f"The other {unsure} differ by less than {tests[0].n:,} test samples can show." if unsure else "",
+            f"Their means over trials say the opposite: {', '.join(torn)}." if torn else "",
+            f"{_others(unsure)} by less than {tests[0].n:,} test samples can show." if unsure else "",
         ]
         lines.append(" ".join(filter(None, said)))
     return lines
+
+
+def _others(count: int) -> str:
+    return "One other differs" if count == 1 else f"{count} others differ"
 
 
 def _gap(c: Comparison, section: Section) -> str:

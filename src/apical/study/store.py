@@ -91,7 +91,7 @@ class Store:
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "host": socket.gethostname(),
             "apical": __version__,
-            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            "command": [Path(sys.argv[0]).name.replace("__main__.py", "apical"), *sys.argv[1:]],
         }
         with files.using(self.directory), (self.directory / COMMANDS).open("ab", buffering=0) as file:
             file.write((json.dumps(said) + "\n").encode())
