@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from apical import study as studies
-from apical.report import gather
+from apical.report import gather, latex, markdown
 from apical.report.evidence import Evidence
 from apical.report.rules import OUTCOMES, RULES
 from apical.report.verdicts import judge, needed_tests
@@ -130,6 +130,8 @@ def test_a_coarser_grid_and_fewer_trials_carry_no_verdict_and_are_told(fashion) 
     rows = tuple(replace(r, row=changed.row(r.row.key)) for r in fashion.rows)
     report = gather([replace(fashion, study=changed, rows=rows)], pictures=False)
     assert any("tune.alpha = (0.1, 0.5) instead of (0.1, 0.2," in line for line in report.summary)
+    assert "**Not the paper's protocol\\: tune.alpha" in markdown.markdown(report)
+    assert r"\textbf{Not the paper\textquotesingle{}s protocol: tune.alpha" in latex.latex(report)
     found = {v.claim.id: v for v in report.verdicts}
     assert found["fashion-ada-beats-relu"].outcome == "no verdict"
     assert "was not trained with the paper's protocol (tune.alpha" in found["fashion-ada-beats-relu"].reason
