@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from apical import study as studies
-from apical.report import gather, latex, markdown
+from apical.report import gather, latex, markdown, tables
 from apical.report.evidence import Evidence
 from apical.report.rules import OUTCOMES, RULES
 from apical.report.verdicts import judge, needed_tests
@@ -69,9 +69,30 @@ def with_paper(found, value: float):
 def test_the_printed_difference_is_as_uncertain_as_ours(fashion) -> None:
     from apical.report.findings import _gain_sign
 
-    assert _gain_sign("about", (-1.0, 1.0), 1.2) == 0  # beyond our interval, but within 1.41 times its width
-    assert _gain_sign("about", (-1.0, 1.0), 1.5) == -1
-    assert _gain_sign("about", (0.5, 1.5), 1.2) == 1
+    one, many = claim("gain"), claim("gain", a=("mlp-1/ada",) * 9, b=("mlp-1/relu",) * 9)
+    assert _gain_sign(one, (-1.0, 1.0), 1.2) == 0  # beyond our interval, but within 1.41 times its width
+    assert _gain_sign(one, (-1.0, 1.0), 1.5) == -1
+    assert _gain_sign(many, (-1.0, 1.0), 1.5) == 0  # one of nine pairs may lie so far off by chance
+    assert _gain_sign(one, (0.5, 1.5), 1.2) == 1
+
+
+def test_a_gain_smaller_than_the_printed_one_does_not_refute_that_there_is_one(fashion) -> None:
+    pair = {"a": ("mlp-2/leaky-pynada",), "b": ("mlp-2/pynrelu",)}
+    shipped = {"table-fashion-mlp": fashion.study}
+    for unit, outcome in (("mlp-2/leaky-pynada", "undecided"), ("mlp-2/pynrelu", "not reproduced")):
+        turned = pair if unit == pair["a"][0] else {"a": pair["b"], "b": pair["a"]}
+        rows = tuple(with_paper(r, 98.0) if r.row.key == unit else r for r in fashion.rows)
+        found = verdict(replace(fashion, rows=rows), claim(**turned), shipped)
+        assert found.outcome == outcome, found.reason
+
+
+def test_a_clear_loss_refutes_a_printed_gain_though_it_misses_the_adjusted_level(fashion) -> None:
+    rows = tuple(with_paper(r, 99.0) if r.row.key == "mlp-2/rbf" else r for r in fashion.rows)
+    evidence = Evidence([replace(fashion, rows=rows)])
+    own = claim(a=("mlp-2/rbf",), b=("mlp-2/relu",))
+    evidence.make([*needed_tests(own, evidence), *tables.pairs("table-fashion-mlp", fashion)])
+    assert evidence.get(("table-fashion-mlp", "mlp-2/rbf"), ("table-fashion-mlp", "mlp-2/relu"), "accuracy").shown == 0
+    assert judge(own, evidence, {}).outcome == "not reproduced"
 
 
 def test_one_refuted_pair_of_many_is_enough_unless_a_share_will_do(fashion) -> None:
@@ -235,4 +256,4 @@ def test_trials_that_shared_a_program_are_not_timed(fashion) -> None:
     cost = claim("cost", metric="seconds", paper=(-0.9, 9.0))
     assert verdict(fashion, cost).outcome == "reproduced"
     found = verdict(replace(fashion, rows=rows), cost)
-    assert (found.outcome, "not measured" in found.reason) == ("undecided", True)
+    assert (found.outcome, "not measured" in found.reason) == ("no verdict", True)
