@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from math import isfinite, sqrt
-from statistics import median
+from statistics import NormalDist, median
 
 import numpy as np
 
@@ -83,17 +83,10 @@ def _on_test(a: RowResults, b: RowResults, claim: Claim, evidence: Evidence, pos
         return _incomparable(a, b)
     sign = found.shown if found.shown == _trend(found) else 0
     gap = _printed_gain(a, b, metric)
-    if sign == 0 and gap is not None and _too_small(found, gap):
+    no_gain = found.gain <= 0 and _trend(found) <= 0
+    if sign == 0 and no_gain and gap is not None and gap > max(0.0, _wider(_ends(found), len(refs(claim)))[1]):
         sign = -1
     return _pair(sign, a, b, found, printed_pair(a, b, metric))
-
-
-def _too_small(found: Comparison, printed: float) -> bool:
-    """No difference is seen, in the best trials or over all of them, and one of the printed size is ruled out."""
-    trials = found.over_trials
-    in_best = not found.low <= 0 <= found.high
-    over_all = trials.n > 1 and _trend(found) == 1 and not trials.low <= 0 <= trials.high
-    return not in_best and not over_all and printed > max(0.0, _wider(_ends(found))[1])
 
 
 def _pair(sign: int, a: RowResults, b: RowResults, found: Comparison, paper: str) -> Finding:
@@ -127,10 +120,12 @@ def _printed_gain(a: RowResults, b: RowResults, metric: str) -> float | None:
     return gain(metric, (a.row.paper[metric].value - b.row.paper[metric].value) / scale(metric))
 
 
-def _wider(ends: tuple[float, float]) -> tuple[float, float]:
-    """The interval for another such difference, as uncertain as this one."""
+def _wider(ends: tuple[float, float], pairs: int) -> tuple[float, float]:
+    """The interval for another such difference, as uncertain as this one, at 95 % for all pairs of a claim together."""
+    normal = NormalDist()
+    factor = OF_TWO * normal.inv_cdf(1 - 0.025 / pairs) / normal.inv_cdf(0.975)
     middle, half = sum(ends) / 2, (ends[1] - ends[0]) / 2
-    return middle - OF_TWO * half, middle + OF_TWO * half
+    return middle - factor * half, middle + factor * half
 
 
 def _trial_by_trial(a: RowResults, b: RowResults, what: str, of_a: dict[int, float], of_b: dict[int, float]) -> Finding:
@@ -198,23 +193,23 @@ def _gain(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResult
     wanted = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
     paper = f"{BOUNDS[claim.bound]}{show(metric, gain(metric, wanted), sign=True)}"
     if a.row.quoted or b.row.quoted:
-        yield _quoted(_gain_sign(claim.bound, _quoted_ends(a, b, metric), wanted), a, b, metric, paper)
+        yield _quoted(_gain_sign(claim, _quoted_ends(a, b, metric), wanted), a, b, metric, paper)
         return
     found = _comparison(claim, evidence, position, metric)
     if found is None:
         yield _incomparable(a, b)
         return
-    yield _pair(_gain_sign(claim.bound, _ends(found), wanted), a, b, found, paper)
+    yield _pair(_gain_sign(claim, _ends(found), wanted), a, b, found, paper)
 
 
 BOUNDS = {"about": "", "at-least": "at least ", "at-most": "at most "}
 
 
-def _gain_sign(bound: str, ends: tuple[float, float], printed: float) -> int:
-    (low, high), (lowest, highest) = ends, _wider(ends)
-    if bound == "at-least":
+def _gain_sign(claim: Claim, ends: tuple[float, float], printed: float) -> int:
+    (low, high), (lowest, highest) = ends, _wider(ends, len(refs(claim)))
+    if claim.bound == "at-least":
         return 1 if low >= printed and low > 0 else -1 if highest < printed else 0
-    if bound == "at-most":
+    if claim.bound == "at-most":
         return 1 if high <= printed and low > 0 else -1 if lowest > printed else 0
     if not lowest <= printed <= highest:
         return -1

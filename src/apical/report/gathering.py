@@ -274,6 +274,16 @@ def _state_of(section: Section) -> list[str]:
     return lines
 
 
+def marks(section: Section) -> list[str]:
+    """Why rows of a study carry no verdict, in words that stand at its head."""
+    study, partial = section.study, [part.partial for part in section.study.parts if part.partial]
+    found = ["Quick variant: no verdicts."] if study.quick else []
+    found += [f"Part of the data: {partial[0]}; no verdicts."] if partial else []
+    if section.deviations:
+        found.append(f"Not the paper's protocol: {'; '.join(section.deviations)}. Rows that differ carry no verdict.")
+    return found
+
+
 def progress(section: Section) -> str:
     """How many trials are done of how many, those that tune and those of chosen settings."""
     done = sum(section.states.get(state, 0) for state in ("done", "diverged"))

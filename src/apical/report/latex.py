@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from apical.report.charts import Chart, Pictures, slug
 from apical.report.comparison import Comparison
 from apical.report.datasets import Data
-from apical.report.gathering import Report, Section, progress
+from apical.report.gathering import Report, Section, marks, progress
 from apical.report.html import charts_of, has_paper, has_solved, has_tests
 from apical.report.numbers import show_p
 from apical.report.rules import Verdict
@@ -107,7 +107,8 @@ def table_text(section: Section, table: Table) -> str:
 
 
 def _section(section: Section) -> list[str]:
-    lines = [rf"\section*{{{escape(section.study.title)}}}"]
+    lines = [rf"\section*{{{escape(section.title)}}}"]
+    lines += [rf"\textbf{{{escape(mark)}}}" + "\n" for mark in marks(section)]
     lines += [escape(line) + "\n" for line in (section.study.source, *section.study.notes) if line]
     if not section.results.finished:
         rest = rf"This runs the rest: \texttt{{{escape(section.command)}}}"

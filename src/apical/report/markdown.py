@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from apical.report.comparison import Comparison
 from apical.report.datasets import Data
-from apical.report.gathering import Report, Section, progress
+from apical.report.gathering import Report, Section, marks, progress
 from apical.report.html import charts_of, has_paper, has_solved, has_tests
 from apical.report.numbers import MISSING, show_p
 from apical.report.rules import Verdict
@@ -90,7 +90,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequenc
 
 def _section(section: Section) -> list[str]:
     study = section.study
-    blocks = [f"## {escape(study.title)}"]
+    blocks = [f"## {escape(section.title)}", *(f"**{escape(mark)}**" for mark in marks(section))]
     blocks += [escape(line) for line in (study.source, *study.notes) if line]
     if not section.results.finished:
         blocks.append(f"**Unfinished.** {escape(progress(section))}. This runs the rest: {escape(section.command)}")

@@ -32,17 +32,17 @@ RULES = {
         "Shown: the best trials (by validation) differ in the claimed direction, the exact test's p adjusted by "
         f"Holm over all tests of the study is at most {LEVEL}, the 95 % bootstrap interval of the difference "
         "excludes 0, and the mean over trials with equal seeds points the same way. Refuted: all of that the other "
-        "way round; or the interval contains 0 (and that of the mean over trials does not lie on the claimed side of "
-        "it) and, made wider by the square root of 2 because the printed difference is as uncertain as ours, it still "
-        "lies below that. On validation, for seconds and for errors on a "
+        "way round; or neither the best trials nor the mean over trials show a gain, and the interval, made wider "
+        "(see gain), lies below the printed difference. On validation, for seconds and for errors on a "
         "curve: shown where every trial with equal seeds agrees and the 95 % interval of the mean (of the ratio, for "
         "seconds and curves) does too, refuted where all that is the other way round. Against a quoted number: two "
         "standard errors of the difference of two such shares beyond it."
     ),
     "gain": (
         "Shown: the interval of the difference contains the printed gain (or lies wholly above it for at least, "
-        "below it for at most) and excludes 0. Refuted: made wider by the square root of 2, it excludes the printed "
-        "gain. Else open."
+        "below it for at most) and excludes 0. Refuted: made wider, it excludes the printed gain. Else open. Made "
+        "wider: by the square root of 2, because the printed difference is as uncertain as ours, and to 95 % for all pairs "
+        "of the claim together (Bonferroni)."
     ),
     "largest": (
         "The first gain as above. Another gain is shown to be smaller, or refuted by being larger, where the two "

@@ -44,8 +44,10 @@ def judge(claim: Claim, evidence: Evidence, shipped: Mapping[str, Study]) -> Ver
         if obstacle:
             missing.append(obstacle)
         else:
-            judged += 1
-            found += [_as_claimed(claim, f) for f in find(claim, evidence, position, rows)]
+            here = list(find(claim, evidence, position, rows))
+            found += [_as_claimed(claim, f) for f in here if f.n]
+            missing += [f.words for f in here if not f.n][:1]  # rows without what the claim is about
+            judged += all(f.n for f in here)
     outcome = _outcome(claim, found, len(missing))
     return Verdict(claim, outcome, _reason(outcome, found, missing), tuple(found), tuple(missing), judged)
 
