@@ -18,7 +18,7 @@ from typing import Any
 from apical import report, study
 from apical.report.markdown import claims_page, table
 from apical.study.exporting import gather as trials_of
-from apical.study.results import StudyResults
+from apical.study.results import FINISHED, StudyResults
 
 ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -165,8 +165,8 @@ def write_report(studies: Sequence[StudyResults], name: str) -> None:
 
 
 def write_results(studies: Iterable[StudyResults]) -> None:
-    """One line for each trial of each study, as `apical study export` gives it."""
-    rows: list[dict[str, Any]] = [row for results in studies for row in trials_of(results)]
+    """One line for each finished trial of each study, as `apical study export` gives it."""
+    rows: list[dict[str, Any]] = [row for results in studies for row in trials_of(results) if row["state"] in FINISHED]
     names = list(dict.fromkeys(name for row in rows for name in row))
     used = [name for name in names if any(row.get(name) not in (None, "") for row in rows)]
     with RESULTS.open("w", encoding="utf-8", newline="") as file:
