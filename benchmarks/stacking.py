@@ -92,7 +92,9 @@ def main() -> None:
     for name in arguments.case or CASES:
         case = CASES[name]
         with tempfile.TemporaryDirectory() as folder:  # imports, caches of the data, first calls
-            run_many([replace(s, epochs=1) for s in case.specs[:2]], how, [Path(folder) / "a", Path(folder) / "b"])
+            first = [replace(s, epochs=1) for s in case.specs[:2]]
+            run(first[0], how, Path(folder) / "alone")
+            run_many(first, how, [Path(folder) / "a", Path(folder) / "b"])
         columns = measured(name, case, arguments.rounds, how, CLOCKS[arguments.clock])
         ratio, low, high = bench.ratio(columns, "alone", "stacked")
         epochs, *_ = bench.ratio(columns, "epochs alone", "epochs stacked")

@@ -11,7 +11,7 @@ import torch
 from apical import models
 from apical.nn import Unit
 from apical.train import Execution, TrialSpec, memory_of, metrics, stack_bytes, stack_key, why_alone
-from apical.train.losses import BY_NAME, answers, answers_of_each, of_each
+from apical.train.losses import BY_NAME, CLASSIFICATION, answers, answers_of_each, gradient_of_each, of_each
 from apical.train.stack import KINDS, NETWORKS
 
 MLP = TrialSpec.paper("fashion-mnist", "mlp-1", unit="ada(alpha=0.3)")
@@ -104,6 +104,21 @@ def test_losses_and_metrics_of_all_trials_are_those_of_each(loss):
         assert float(own[i]) == pytest.approx(float(BY_NAME[loss](outputs[i], labels)), rel=1e-6)
         assert torch.equal(read[i], answers(loss, outputs[i]))
         assert found[i] == pytest.approx(metrics.scores(read[i], labels, classification=classification), rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", [*BY_NAME, "binary of two"])
+def test_gradients_of_all_losses_are_those_of_autograd(loss):
+    name, _, two = loss.partition(" of ")
+    values = {"cross-entropy": 7, "binary": 2 if two else 1, "squared": 1}.get(name, 2)
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(3, values, 40, generator=generator, dtype=torch.float64, requires_grad=True)
+    labels = torch.randint(max(2, values), (40,), generator=generator)
+    labels = labels if name in CLASSIFICATION else torch.randn(40, values, generator=generator)
+    expected = of_each(name, outputs, labels)
+    (slopes,) = torch.autograd.grad(expected.sum(), outputs)
+    found, gradient = gradient_of_each(name, outputs.detach(), labels)
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient, slopes, rtol=1e-12, atol=1e-15)
 
 
 def test_classes_that_do_not_occur_do_not_count():

@@ -131,7 +131,8 @@ EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t
     const int64_t units = n / unit;
     const int64_t pieces = PIECES_OF(n, units);
     const int64_t longest = unit > 1 ? unit : step ? n : STRETCH;
-    double *partial = calloc((size_t)(pieces * 2 * channels), sizeof(double));
+    const int across = channels > 1 && inner == 1, adds = sums || across;
+    double *partial = calloc(adds ? (size_t)(pieces * 2 * channels) : 1, sizeof(double));
     STORAGE *same = step ? NULL : NAME(copies)(g, longest);
     if (!partial || !(step || same)) {
         free(partial);
@@ -140,20 +141,21 @@ EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t
     }
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
     for (int64_t k = 0; k < pieces; k++) {
-        double *own = partial + k * 2 * channels;
+        double *own = partial + (adds ? k * 2 * channels : 0);
         int64_t to = units * (k + 1) / pieces * unit;
         for (int64_t from = units * k / pieces * unit, length; from < to; from += length) {
             length = to - from < longest ? to - from : longest;
             int64_t channel = from / inner % channels;
             const STORAGE *xr = x + from, *gr = step ? g + from : same;
             double pair[2] = {0, 0};
-            if (channels > 1 && inner == 1)
+            if (across)
                 NAME(backward_across)(xr, gr, gx + from, length, alpha, c, leak, floor, own, own + channels);
             else if (sums)
                 NAME(backward_sums_run)(xr, gr, gx + from, length, HELD(alpha[channel]), c[channel], leak, gc != NULL,
                                         pair);
             else
                 NAME(backward_run)(xr, gr, gx + from, length, HELD(alpha[channel]), c[channel], leak);
+            if (!sums) continue;
             own[channel] += pair[0];
             own[channels + channel] += pair[1];
         }
@@ -255,7 +257,8 @@ EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, i
     const int64_t units = n / unit;
     const int64_t pieces = PIECES_OF(n, units);
     const int64_t longest = unit > 1 ? unit : !step && STRETCH < width ? STRETCH : width;
-    double *partial = calloc((size_t)(pieces * 2 * channels), sizeof(double));
+    const int across = channels > 1 && inner == 1, adds = sums || across;
+    double *partial = calloc(adds ? (size_t)(pieces * 2 * channels) : 1, sizeof(double));
     STORAGE *same = step ? NULL : NAME(copies)(g, longest);
     if (!partial || !(step || same)) {
         free(partial);
@@ -264,7 +267,7 @@ EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, i
     }
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
     for (int64_t k = 0; k < pieces; k++) {
-        double *own = partial + k * 2 * channels;
+        double *own = partial + (adds ? k * 2 * channels : 0);
         int64_t to = units * (k + 1) / pieces * unit;
         for (int64_t from = units * k / pieces * unit, length; from < to; from += length) {
             int64_t row = from / width, within = from % width, at = row * 2 * width + within;
@@ -273,7 +276,7 @@ EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, i
             int64_t channel = channels == 1 ? 0 : row % groups * outputs + within / inner;
             const STORAGE *gr = step ? g + from : same;
             double pair[2] = {0, 0};
-            if (channels > 1 && inner == 1)
+            if (across)
                 NAME(sum_backward_across)(z + at, z + at + width, gr, gz + at, gz + at + width, length, alpha + channel,
                                           c + channel, leak, floor, basal_leak, own + channel, own + channels + channel);
             else if (sums) {
@@ -283,6 +286,7 @@ EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, i
             } else
                 NAME(sum_backward_run)(z + at, z + at + width, gr, gz + at, gz + at + width, length,
                                        HELD(alpha[channel]), c[channel], leak, basal_leak);
+            if (!sums) continue;
             own[channel] += pair[0];
             own[channels + channel] += pair[1];
         }
