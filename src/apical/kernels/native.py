@@ -123,7 +123,7 @@ Gradients = tuple[Tensor, Tensor | None, Tensor | None]
 
 
 def ada_backward(x: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool], out: Tensor | None = None) -> Gradients:
-    """The gradients of x, alpha and c; that of x into `out`, which is like x, where it is given."""
+    """The gradients of x, alpha and c; that of x into `out`, which is like x and may be g, where it is given."""
     if not x.is_contiguous():
         x = _dense(x)
     gx = torch.empty_like(x) if out is None else out

@@ -55,8 +55,10 @@ EXPORT void NAME(apical_ada_forward)(const STORAGE *x, STORAGE *y, int64_t n, co
 
 /* ---- ada, backward ---------------------------------------------------------------------------------------------- */
 
-CLONES static void NAME(backward_run)(const STORAGE *restrict x, const STORAGE *restrict g, STORAGE *restrict gx,
+/* gx may be g: the pragma says that no element depends on another one. */
+CLONES static void NAME(backward_run)(const STORAGE *restrict x, const STORAGE *g, STORAGE *gx,
                                       int64_t n, REAL alpha, REAL c, REAL leak) {
+#pragma omp simd
     for (int64_t i = 0; i < n; i++) gx[i] = STORE(LOAD(g[i]) * NAME(ada_at)(LOAD(x[i]), alpha, c, leak).slope);
 }
 
@@ -78,12 +80,12 @@ INLINE REAL NAME(sum)(const REAL *restrict values, int64_t n) {
 
 /* Adds to sums[0] (alpha) and, with_c, to sums[1] (c). Short stretches in REAL, then double: long sums keep their
  * digits. */
-INLINE void NAME(backward_sums_body)(const STORAGE *restrict x, const STORAGE *restrict g,
-                                     STORAGE *restrict gx, int64_t n, REAL alpha, REAL c, REAL leak, int with_c,
-                                     double *restrict sums) {
+INLINE void NAME(backward_sums_body)(const STORAGE *restrict x, const STORAGE *g, STORAGE *gx, int64_t n, REAL alpha,
+                                     REAL c, REAL leak, int with_c, double *restrict sums) {
     REAL for_alpha[STRETCH], for_c[STRETCH];
     for (int64_t from = 0; from < n; from += STRETCH) {
         int64_t length = from + STRETCH < n ? STRETCH : n - from;
+#pragma omp simd
         for (int64_t i = 0; i < length; i++) {
             REAL xi = LOAD(x[from + i]), gi = LOAD(g[from + i]);
             NAME(ada_point) point = NAME(ada_at)(xi, alpha, c, leak);
@@ -96,16 +98,16 @@ INLINE void NAME(backward_sums_body)(const STORAGE *restrict x, const STORAGE *r
     }
 }
 
-CLONES static void NAME(backward_sums_run)(const STORAGE *restrict x, const STORAGE *restrict g, STORAGE *restrict gx,
-                                           int64_t n, REAL alpha, REAL c, REAL leak, int with_c,
-                                           double *restrict sums) {
+CLONES static void NAME(backward_sums_run)(const STORAGE *restrict x, const STORAGE *g, STORAGE *gx, int64_t n,
+                                           REAL alpha, REAL c, REAL leak, int with_c, double *restrict sums) {
     if (with_c) NAME(backward_sums_body)(x, g, gx, n, alpha, c, leak, 1, sums);
     else NAME(backward_sums_body)(x, g, gx, n, alpha, c, leak, 0, sums);
 }
 
-CLONES static void NAME(backward_across)(const STORAGE *restrict x, const STORAGE *restrict g, STORAGE *restrict gx,
-                                         int64_t n, const REAL *restrict alpha, const REAL *restrict c, REAL leak,
-                                         REAL floor, double *restrict sum_alpha, double *restrict sum_c) {
+CLONES static void NAME(backward_across)(const STORAGE *restrict x, const STORAGE *g, STORAGE *gx, int64_t n,
+                                         const REAL *restrict alpha, const REAL *restrict c, REAL leak, REAL floor,
+                                         double *restrict sum_alpha, double *restrict sum_c) {
+#pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         REAL xi = LOAD(x[i]), gi = LOAD(g[i]);
         NAME(ada_point) point = NAME(ada_at)(xi, HELD(alpha[i]), c[i], leak);
@@ -121,7 +123,7 @@ static STORAGE *NAME(copies)(const STORAGE *value, int64_t n) {
     return same;
 }
 
-/* g has `step` 1, or 0 where one upstream value serves all (the gradient of a sum): then runs read it from `same`, a
+/* gx may be g. g has `step` 1, or 0 where one upstream value serves all (the gradient of a sum): then runs read it from `same`, a
  * stretch of copies. galpha, gc: NULL, or room for the gradients of alpha and c. Returns 0, or 1 where memory ran out. */
 EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t step, STORAGE *gx, int64_t n,
                                      const parameters *with, REAL *galpha, REAL *gc, int threads) {
@@ -131,6 +133,7 @@ EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t
     const int64_t units = n / unit;
     const int64_t pieces = PIECES_OF(n, units);
     const int64_t longest = unit > 1 ? unit : step ? n : STRETCH;
+    /* Each piece sums up for itself; room for nothing would be cleared and paged in all the same. */
     const int across = channels > 1 && inner == 1, adds = sums || across;
     double *partial = calloc(adds ? (size_t)(pieces * 2 * channels) : 1, sizeof(double));
     STORAGE *same = step ? NULL : NAME(copies)(g, longest);

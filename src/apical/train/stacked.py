@@ -49,7 +49,7 @@ class StackedNetwork:
             if self._between and isinstance(self._between[-1], _Pool):
                 self._between.append(_Flatten(self.count))
             self._close()
-            self.parts.append((Affine if self.parts else First)(affine, self.parameters))
+            self.parts.append(self._affine(affine))
         else:
             self._between.append(_Conv(affine, self.parameters, first=not (self.parts or self._between)))
         if isinstance(one, Neuron | _Pyramidal):
@@ -59,6 +59,11 @@ class StackedNetwork:
             activation = Activation(own, self._kinds, self.parameters, outputs=outputs, dim=dim)
             self.activations.append((name, activation))
             self._between.append(activation)
+
+    def _affine(self, layers: list[Any]) -> "First | Affine":
+        if not self.parts:
+            return First(layers, self.parameters)
+        return Affine(layers, self.parameters, overwrites=isinstance(self.parts[-1], Fused))
 
     def _close(self) -> None:
         """End the graph in front of an affine layer."""
@@ -127,9 +132,13 @@ class First:
 
 
 class Affine:
-    """w x + b of every trial's later layer: (k * inputs, n) -> (k * outputs, n), a batched product."""
+    """w x + b of every trial's later layer: (k * inputs, n) -> (k * outputs, n), a batched product.
 
-    def __init__(self, layers: Sequence[Any], parameters: Parameters) -> None:
+    With `overwrites`, the gradient of x takes the place of x, which nobody below needs again.
+    """
+
+    def __init__(self, layers: Sequence[Any], parameters: Parameters, *, overwrites: bool) -> None:
+        self.overwrites = overwrites
         self.weight, self.bias = _affine(layers, parameters)
         self.count, self.values = self.bias.model.shape
         self._bias, self._transposed = self.bias.model.unsqueeze(2), self.weight.model.transpose(1, 2)
@@ -150,8 +159,8 @@ class Affine:
         g = g.view(self.count, self.values, n)
         torch.bmm(g, x.transpose(1, 2), out=self.weight.gradient)
         torch.sum(g, 2, out=self.bias.gradient)
-        torch.bmm(self._transposed, g, out=self._rooms("backward", x.shape, x))
-        return self._rooms("backward", (self.count * x.shape[1], n), x)
+        below = torch.bmm(self._transposed, g, out=x if self.overwrites else self._rooms("backward", x.shape, x))
+        return below.view(-1, n)
 
 
 def _affine(layers: Sequence[Any], parameters: Parameters) -> tuple[Stacked, Stacked]:
