@@ -71,11 +71,11 @@ def gradient_of_each(name: str, outputs: Tensor, labels: Tensor) -> tuple[Tensor
         right, log = labels.expand(k, 1, n), functional.log_softmax(outputs, 1)
         loss = -log.gather(1, right).mean((1, 2))
         return loss, log.exp_().scatter_add_(1, right, -log.new_ones(()).expand(k, 1, n)).div_(n)
-    targets = labels.to(outputs.dtype).reshape(n, values).t()
     if name == "binary":
-        loss = functional.binary_cross_entropy_with_logits(outputs, targets.expand(k, values, n), reduction="none")
-        return loss.mean((1, 2)), outputs.sigmoid().sub_(targets).div_(n)
-    error = outputs - targets
+        targets = labels.to(outputs.dtype).expand(k, 1, n)
+        loss = functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean((1, 2))
+        return loss, outputs.sigmoid().sub_(targets).div_(n)
+    error = outputs - labels.view(n, values).t()
     if name == "l1":
         return error.abs().mean((1, 2)), error.sign_().div_(values * n)
     return error.square().mean((1, 2)), error.mul_(2 / (values * n))

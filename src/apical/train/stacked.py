@@ -76,12 +76,10 @@ class StackedNetwork:
     def forward(self, inputs: Tensor, *, keep: bool = False) -> Tensor:
         """(n, ...) inputs -> (k, outputs, n); with `keep`, `backward` may follow."""
         x = inputs
-        with torch.no_grad():
-            for part in self.parts:
-                x = part.forward(x, keep)
+        for part in self.parts:
+            x = part.forward(x, keep)
         return x.view(self.count, -1, x.shape[-1])
 
-    @torch.no_grad()
     def backward(self, gradient: Tensor) -> None:
         """Fill the gradients of all parameters from that of the outputs."""
         for summed in self._summed.values():
@@ -177,12 +175,11 @@ class Graph:
         self._saved: tuple[Tensor, Tensor] | None = None
 
     def forward(self, x: Tensor, keep: bool) -> Tensor:
-        if not keep:
-            return self._run(x)
-        leaf = x.detach().requires_grad_(not self.first)
-        with torch.enable_grad():
+        leaf = x.detach().requires_grad_(keep and not self.first)
+        with torch.set_grad_enabled(keep):
             y = self._run(leaf)
-        self._saved = leaf, y
+        if keep:
+            self._saved = leaf, y
         return y.detach()
 
     def _run(self, x: Tensor) -> Tensor:
