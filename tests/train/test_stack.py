@@ -1,5 +1,6 @@
 """Which trials may be stacked, and what they cost."""
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -136,16 +137,13 @@ def test_the_memory_of_a_trial_follows_from_its_network_and_data():
 
 
 MEMORY = """
-    import re, sys, tempfile
+    import json, re, sys, tempfile
     from pathlib import Path
     import torch
     torch.set_num_threads(1)
     from apical.train import Execution, TrialSpec, run_many
-    count, wide = map(int, sys.argv[1:3])
-    specs = [
-        TrialSpec(data="digits", model="mlp-1", dims={"hidden": wide}, unit=f"ada(alpha={i + 1})", epochs=2, batch=64)
-        for i in range(count)
-    ]
+    count, shared = int(sys.argv[1]), json.loads(sys.argv[2])
+    specs = [TrialSpec(data="digits", unit=f"ada(alpha={i + 1})", epochs=2, **shared) for i in range(count)]
     folder = Path(tempfile.mkdtemp())
     run_many(specs, Execution(threads=1), [folder / str(i) for i in range(count)])
     # getrusage would also count the process that started this one, up to its exec
@@ -154,12 +152,22 @@ MEMORY = """
 
 
 @pytest.mark.slow
-def test_the_peak_of_the_memory_grows_as_predicted():
-    wide, few, many = 20_000, 2, 14
+@pytest.mark.parametrize(
+    "shared",
+    [
+        {"model": "mlp-1", "dims": {"hidden": 20_000}, "batch": 64},
+        {"model": "mlp-1", "dims": {"hidden": 4_000}, "batch": 2_000},
+        {"model": "mlp-2", "dims": {"hidden": (2_000, 2_000)}, "batch": 64},
+    ],
+    ids=["validation", "a step", "parameters"],
+)
+def test_the_peak_of_the_memory_grows_as_predicted(shared):
+    """Networks in which one term of the formula is most of it."""
+    few, many = 2, 8
 
     def peak(count):
-        program = [sys.executable, "-c", textwrap.dedent(MEMORY), str(count), str(wide)]
+        program = [sys.executable, "-c", textwrap.dedent(MEMORY), str(count), json.dumps(shared)]
         return int(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
 
-    predicted = memory_of(TrialSpec(data="digits", model="mlp-1", dims={"hidden": wide}, batch=64))
+    predicted = memory_of(TrialSpec(data="digits", **shared))
     assert (peak(many) - peak(few)) / (many - few) == pytest.approx(predicted, rel=0.25)
