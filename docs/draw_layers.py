@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 WIDTH, HIGH, GAP = 640, 34, 10
-STYLE = "text{font:14px sans-serif;text-anchor:middle} rect{fill:#e8eaf6;stroke:#3f51b5} path{stroke:#777;fill:none}"
+STYLE = "text{font:14px sans-serif;text-anchor:middle} rect{fill:#e8eaf6;stroke:#3f51b5} .page{fill:#fff;stroke:none}"
 
 
 def layers() -> list[list[str]]:
@@ -30,7 +30,8 @@ def draw(rows: list[list[str]]) -> str:
     title = "The layers of apical: each imports from those below it"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" role="img" aria-label="{title}">'
-        f"<title>{title}</title><style>{STYLE}</style>\n" + "\n".join(parts) + "\n</svg>\n"
+        f"<title>{title}</title><style>{STYLE}</style>\n"
+        '<rect width="100%" height="100%" class="page"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )
 
 

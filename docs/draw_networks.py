@@ -1,4 +1,4 @@
-"""Draws the diagrams of docs/networks.md from the networks themselves: one SVG each, readable in light and dark.
+"""Draws the diagrams of docs/networks.md from the networks themselves: one SVG each, on white whatever the page is on.
 
 python docs/draw_networks.py [folder]
 """
@@ -18,14 +18,11 @@ WIDTH, BOX, HIGH, STEP, LINE = 940, 136, 56, 155, 86
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #1f2328; text-anchor: middle }
 .small { font-size: 10.5px } .left { text-anchor: start } .title { font-weight: 600; text-anchor: start }
-rect { fill: #f3f4f6; stroke: #6e7781 } .neuron, .basal { fill: #d7e8fd; stroke: #2f6fbe }
+rect { fill: #f3f4f6; stroke: #6e7781 } .page { fill: #fff; stroke: none }
+.neuron, .basal { fill: #d7e8fd; stroke: #2f6fbe }
 .apical { fill: #fde3cf; stroke: #c2570c } path { fill: none; stroke: #57606a; stroke-width: 1.3 }
 .dendrite { stroke: #c2570c; stroke-width: 1.8 } circle { fill: #fff; stroke: #57606a }
 #tip path { fill: #57606a; stroke: none }
-@media (prefers-color-scheme: dark) {
-text { fill: #e6edf3 } rect { fill: #2b3138; stroke: #8b949e } .neuron, .basal { fill: #15375f; stroke: #5b9df5 }
-.apical { fill: #55290c; stroke: #f0883e } path { stroke: #a3adb8 } .dendrite { stroke: #f0883e }
-circle { fill: #161b22; stroke: #a3adb8 } #tip path { fill: #a3adb8; stroke: none } }
 """
 
 
@@ -61,7 +58,8 @@ class Drawing:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self.y:g}" role="img" '
             f'aria-label="{escape(self.title)}"><title>{escape(self.title)}</title><style>{STYLE}</style>'
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-            '<path d="M0 0 L8 4 L0 8 z"/></marker></defs>\n' + "\n".join(self.parts) + "\n</svg>\n"
+            '<path d="M0 0 L8 4 L0 8 z"/></marker></defs>\n'
+            '<rect width="100%" height="100%" class="page"/>\n' + "\n".join(self.parts) + "\n</svg>\n"
         )
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([\w./-]+)\)")
 """A link to a file of the repository that is no page."""
+OPTION = re.compile(r"`[^`]*`|(?<![\w-])(--[a-z][a-z-]*)")
+"""Code, or the name of an option in plain text."""
 
 
 def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
@@ -38,9 +40,9 @@ def command_line() -> str:
 def section(command: tree.Command) -> str:
     """One command: what it does, what it takes, examples."""
     words = " ".join(["apical", *command.path])
-    parts = [f"{'#' * (1 + len(command.path))} {words}", command.text]
+    parts = [f"{'#' * (1 + len(command.path))} {words}", marked(command.text)]
     if command.parameters:
-        parts.append("\n".join(["| | |", "|---|---|", *(row(p) for p in command.parameters)]))
+        parts.append("\n".join(["| argument | meaning |", "|---|---|", *(row(p) for p in command.parameters)]))
     parts.append("\n".join(["```text", *command.examples, "```"]))
     return "\n\n".join(parts) + "\n"
 
@@ -49,4 +51,9 @@ def row(parameter: tree.Parameter) -> str:
     """A line of the table."""
     names = " ".join(f"`{name}`" for name in parameter.names)
     more = " (required)" if parameter.required else f" (default: `{parameter.default}`)" if parameter.default else ""
-    return f"| {names} | {parameter.help}{more} |".replace("\n", " ")
+    return f"| {names} | {marked(parameter.help)}{more} |".replace("\n", " ")
+
+
+def marked(text: str) -> str:
+    """The text with the options in it as code; what stands in backticks is left alone."""
+    return OPTION.sub(lambda found: f"`{found[1]}`" if found[1] else found[0], text)

@@ -3,17 +3,23 @@
 A block with a file name (`title="mine.py"`) is written to that file, for the other blocks of its page.
 """
 
+import importlib
 import os
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
+import apical
 from apical import study
+from apical.study.plan import spec_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -82,15 +88,36 @@ def test_no_block_escapes(page: Path) -> None:
     assert len(FENCE.findall(text)) == 2 * len(BLOCK.findall(text))
 
 
-def test_the_table_of_studies_holds_what_the_studies_hold() -> None:
+@pytest.mark.parametrize("name", study.names())
+def test_the_table_of_studies_holds_what_the_studies_hold(name: str) -> None:
     text = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
-    lines = {
-        found[1]: line for line in text.splitlines() if (found := re.search(r"`apical study run ([\w-]+)` \|", line))
-    }
-    assert set(lines) == set(study.names())
-    for name, line in lines.items():
-        full, quick = (study.Plan(study.load(name, quick=quick), 1).count for quick in (False, True))
-        assert line.endswith(f"| {full} | {quick} |"), name
+    (line,) = re.findall(rf"^\| [^|]+ \| `apical study run {name}` \| (.+) \|$", text, re.MULTILINE)
+    data, epochs, full, quick = line.split(" | ")
+    whole, reduced = study.load(name), study.load(name, quick=True)
+    used = {part.data for part in whole.parts}
+    assert {found for found in used if any(fnmatchcase(found, p) for p in re.findall(r"`(.+?)`", data))} == used
+    specs = [spec_of(part) for part in whole.parts]
+    assert epochs.split(", ") == [str(n) for n in dict.fromkeys(spec.epochs * spec.passes for spec in specs)]
+    assert (full, quick) == tuple(str(study.Plan(found, 1).count) for found in (whole, reduced))
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_lists_and_tables_are_seen_as_such(page: Path) -> None:
+    """Without an empty line before it, the site shows a list as a part of the paragraph; a table needs its heads."""
+    lines = BLOCK.sub("", page.read_text(encoding="utf-8")).splitlines()
+    inside = re.compile(r"\s|- |\d+\. |<!--|$")
+    pairs = pairwise(lines)
+    assert [line for before, line in pairs if re.match(r"- |\d+\. ", line) and not inside.match(before)] == []
+    assert [line for line in lines if re.fullmatch(r"[|\s]+", line) and "|" in line] == []
+
+
+def test_the_reference_names_what_a_user_imports() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^::: ([\w.]+)\n    options: \{ heading: ([\w.]+) \}$", text, re.MULTILINE)
+    assert len(headings) > 10
+    for path, name in headings:
+        module, _, own = path.rpartition(".")
+        assert attrgetter(name.removeprefix("apical."))(apical) is getattr(importlib.import_module(module), own)
 
 
 def test_the_picture_of_the_layers_is_that_of_the_contract(tmp_path: Path) -> None:

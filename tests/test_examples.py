@@ -23,11 +23,14 @@ ELSEWHERE = {"keras_lenet"}
 
 
 def finish(arguments: list[str], folder: Path) -> str:
+    """What a program prints; on stderr it has nothing to say."""
     environment = os.environ | {"APICAL_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "arning" not in done.stderr, done.stderr
+    assert "W1" not in done.stderr, done.stderr
     return done.stdout
 
 

@@ -1,17 +1,33 @@
-"""The documentation site builds without a warning, needs no network, and every link in it leads somewhere."""
+"""The documentation site builds without a warning, needs no network, every link in it leads somewhere, and it fits.
+
+It is opened in Chromium from the disk, as `make docs` tells people to do.
+"""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 PAGES_MADE = ("command-line.html", "changelog.html")
+WIDTHS, SCHEMES = (360, 1400), ("light", "dark")
+OUTSIDE = """() => {
+  const width = document.documentElement.clientWidth
+  const scrolls = e => e && (['auto', 'scroll'].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement))
+  const cut = [...document.querySelectorAll('.md-content *')].filter(
+    e => e.getBoundingClientRect().right > width + 1 && !scrolls(e))
+  return [document.documentElement.scrollWidth > width, cut.map(e => e.outerHTML.slice(0, 80))]
+}"""
+"""Whether a page must be scrolled sideways, and what of its text leaves the window without a scroll bar of its own."""
 
 
 class Page(HTMLParser):
@@ -31,13 +47,27 @@ class Page(HTMLParser):
             self.loaded.append(given.get("src") or given["href"])
 
 
-def site(folder: Path) -> dict[Path, Page]:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(built)]
     quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
-    return {path: Page(path) for path in folder.rglob("*.html")}
+    return built
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert chromium, "these tests need Chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield started
+        started.close()
 
 
 def broken(page: Page, pages: dict[Path, Page]) -> Iterator[str]:
@@ -52,13 +82,55 @@ def broken(page: Page, pages: dict[Path, Page]) -> Iterator[str]:
             yield f"{page.path.name}: {link}"
 
 
-@pytest.mark.slow
-def test_the_site_builds_strictly_and_its_links_and_anchors_hold(tmp_path: Path) -> None:
-    pages = site(tmp_path)
+def test_the_site_builds_strictly_and_its_links_and_anchors_hold(folder: Path) -> None:
+    pages = {path: Page(path) for path in folder.rglob("*.html")}
     written = [p.stem for p in (ROOT / "docs").glob("*.md")]
     assert {f"{name}.html" for name in written} | set(PAGES_MADE) <= {path.name for path in pages}
     real = [page for path, page in pages.items() if path.name != "404.html"]  # that one is served from the root alone
     assert [fault for page in real for fault in broken(page, pages)] == []
     assert [url for page in real for url in page.loaded if urlsplit(url).netloc] == []
-    assert all("url(http" not in sheet.read_text(encoding="utf-8") for sheet in tmp_path.rglob("*.css"))
-    assert {"apical-study-run", "apical-completion"} <= pages[tmp_path / "command-line.html"].anchors
+    assert all("url(http" not in sheet.read_text(encoding="utf-8") for sheet in folder.rglob("*.css"))
+    assert {"apical-study-run", "apical-completion"} <= pages[folder / "command-line.html"].anchors
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_page_fits_and_the_console_stays_empty(folder: Path, browser: Any, width: int, scheme: str) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page, said = context.new_page(), []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    for path in sorted(folder.glob("*.html")):
+        if path.name != "404.html":
+            page.goto(path.as_uri())
+            assert (path.name, page.evaluate(OUTSIDE)) == (path.name, [False, []])
+            assert page.evaluate("document.body.dataset.mdColorScheme") == {"light": "default", "dark": "slate"}[scheme]
+    context.close()
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("width", "opened_by"), [(360, ".md-header__button[for=__search]"), (1400, ".md-search__input")]
+)
+def test_the_search_works_in_pages_from_the_disk(folder: Path, browser: Any, width: int, opened_by: str) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto((folder / "convert.html").as_uri())
+    page.click(opened_by)
+    page.locator(".md-search__input").press_sequentially("Wilcoxon")
+    page.locator(".md-search-result__item").first.wait_for()
+    found = page.locator(".md-search-result__link").evaluate_all("links => links.map(a => a.pathname.split('/').pop())")
+    assert "statistics.html" in found
+    page.locator(".md-search-result__link").first.click()
+    page.wait_for_url(lambda url: not url.partition("?")[0].endswith("/convert.html"))
+    assert "Wilcoxon" in page.inner_text("article")
+    page.close()
+
+
+def test_diagrams_are_drawn_on_white_whatever_the_scheme() -> None:
+    """The page follows its own switch, a picture the system: one that changed by itself would not fit its page."""
+    drawn = list((ROOT / "docs" / "images").rglob("*.svg"))
+    assert drawn
+    for picture in drawn:
+        text = picture.read_text(encoding="utf-8")
+        assert "prefers-color-scheme" not in text
+        assert 'class="page"' in text or "fill: #ffffff" in text, picture.name

@@ -24,8 +24,9 @@ def ada(x: Tensor, alpha: Value = 1.0, c: Value = 0.0, leak: float = 0.0, *, dim
 
     It peaks at x = 1/alpha with height e^(c-1)/alpha. The derivative at 0 is the right-hand one, e^c.
 
-    >>> ada(torch.tensor([-1.0, 0.0, 1.0]), alpha=1.0, c=1.0)
-    tensor([0., 0., 1.])
+    Examples:
+        >>> ada(torch.tensor([-1.0, 0.0, 1.0]), alpha=1.0, c=1.0)
+        tensor([0., 0., 1.])
     """
     check_leak("leak", leak)
     alpha = checked("alpha", alpha, x, dim, above=0.0)

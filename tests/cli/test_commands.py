@@ -166,3 +166,8 @@ def test_a_reader_that_leaves_early_is_no_error():
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_package_runs_as_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "apical", "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout.rstrip() == cli.overview()

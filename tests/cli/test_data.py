@@ -1,11 +1,14 @@
 """`apical data`: what it prints, and how it fails."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from apical.cli import run
+from apical.data import fashion_mnist
+from apical.data.registry import RECIPES
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +60,36 @@ def test_describe_and_prepare_of_what_is_made_in_memory(capsys):
     assert run(["data", "prepare", "xor"]) == 0
     assert run(["data", "verify", "xor"]) == 0
     assert capsys.readouterr().out.count("made in memory") == 2
+
+
+def test_the_list_says_where_files_were_found(home, monkeypatch, tmp_path, capsys):
+    recipe = RECIPES["fashion-mnist"]
+    monkeypatch.setitem(RECIPES, "fashion-mnist", replace(recipe, system_folders=(tmp_path / "packaged",)))
+    assert run(["data", "list"]) == 0
+    assert "will be used" not in capsys.readouterr().out
+    (tmp_path / "packaged").mkdir()
+    for name in fashion_mnist.FILES:
+        (tmp_path / "packaged" / name).touch()
+    assert run(["data", "list"]) == 0
+    assert f"fashion-mnist: its files are in {tmp_path / 'packaged'} and will be used" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["data", "prepare", "digits"],
+        ["data", "verify", "digits"],
+        ["data", "show", "digits", "-o", "page.png"],
+        ["train", "--data", "digits", "--model", "mlp-1"],
+        ["study", "run", "demo"],
+    ],
+    ids=" ".join,
+)
+def test_a_root_that_is_not_there_is_an_error_though_the_data_is_ready(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run([*command, "--root", "nowhere"]) == 1
+    assert "--root is nowhere, but there is no such folder or archive" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from apical import cli, study
+from apical.cli import screen
 
 FILE = """
 title = "five minutes of work"
@@ -131,6 +132,23 @@ def test_list_names_every_shipped_study(capsys):
     assert all(name in out for name in study.names())
 
 
+def test_the_first_list_says_what_it_measures_and_the_next_has_nothing_to_say(monkeypatch, capsys):
+    monkeypatch.setattr(study.listing, "names", lambda: ("approximation",))
+    assert cli.run(["study", "list"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in said] == ["measuring mlp-approx on sin", "measuring mlp-approx on sinc"]
+    assert all("once" in line and "--no-time" in line for line in said)
+    assert cli.run(["study", "list"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(7, "0:07"), (750, "12:30"), (12_000, "3 h 20 min"), (9e4, "1 day 1 h"), (2e5, "2 days 7 h")]
+)
+def test_times_are_short_words(seconds, words):
+    assert screen.clock(seconds) == words
+
+
 def test_missing_data_names_the_command_that_helps(capsys):
     assert cli.run(["study", "run", "table-moroco", "--quick"]) == 1
     assert "apical data prepare moroco" in capsys.readouterr().err
@@ -143,3 +161,12 @@ def test_the_whole_demo(there, capsys):
     assert "computes XOR" in out
     assert all(unit in out for unit in ("ReLU", "tanh", "PyNADA", "leaky PyNADA", "sin(x)/x: ADA"))
     assert (there / "demo" / "report" / "index.html").is_file()
+
+
+def test_parts_are_chosen_on_the_command_line(there, capsys):
+    more = FILE.replace("[[rows]]", '[[parts]]\nname = "wide"\ndata = "digits"\nmodel = "mlp-1"\n\n[[rows]]', 1)
+    Path("mine.toml").write_text(more)
+    assert cli.run(["study", "run", "mine.toml", "--workers", "1", "--part", "dig*"]) == 0
+    assert "2 rows, 2 trials each" in capsys.readouterr().out
+    assert cli.run(["study", "run", "mine.toml", "--part", "narrow"]) != 0
+    assert "no part is called narrow: it has digits, wide" in capsys.readouterr().err

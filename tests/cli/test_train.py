@@ -22,7 +22,7 @@ def test_train_shows_each_epoch_and_ends_with_test_metric_and_folder(folder, cap
     out, err = capsys.readouterr()
     assert [line.split(":")[0] for line in err.splitlines()] == ["epoch 1/2", "epoch 2/2"]
     for word in ("loss", "samples/s", "left", "validation accuracy"):
-        assert word in err
+        assert all(word in line for line in err.splitlines())
     place = Path(out.strip().rpartition("folder ")[2])
     assert TrialResult.load(place).state == "done"
     assert f"test accuracy {TestResult.load(place).scores['accuracy']:.4f}" in out

@@ -131,8 +131,26 @@ def test_example_inputs_that_do_not_fit_are_said_before_anything_is_changed() ->
 
 
 def trained(model: nn.Module) -> nn.Module:
-    model.train()(X)
+    optimiser = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    model(X).square().mean().backward()
+    optimiser.step()
     return model
+
+
+def test_a_look_at_a_fresh_network_with_batch_norm_is_no_training() -> None:
+    model = Net()
+    model.train()(X)
+    assert not looks_trained(model)
+    apical.convert_(model, "ada")  # warnings are errors here
+
+
+def test_a_norm_without_parameters_looks_trained_by_what_it_has_seen() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False), nn.ReLU())
+    for _ in range(19):
+        model(torch.randn(8, 4))
+    assert not looks_trained(model)
+    model(torch.randn(8, 4))
+    assert looks_trained(model)
 
 
 def test_trained_weights_and_another_function_give_one_sentence_of_warning() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apical import data
-from apical.data.corruptions import KINDS, Imbalance, InputNoise, LabelNoise, corrupt, parse
+from apical.data.corruptions import KINDS, Imbalance, InputNoise, LabelNoise, Subset, corrupt, parse
 from apical.errors import InvalidArgumentError
 
 DIGITS = data.load("digits")
@@ -122,3 +122,17 @@ def test_what_cannot_be_corrupted_says_so(home, fabricate):
         corrupt(DIGITS, "input-noise", "input-noise")
     with pytest.raises(InvalidArgumentError, match="classes is 5"):
         corrupt(data.load("xor"), "imbalance")
+
+
+def test_a_subset_keeps_seeded_samples_of_each_split_in_order():
+    few = corrupt(DIGITS, Subset(samples=300))
+    for whole, kept in zip(DIGITS.splits.values(), few.splits.values(), strict=True):
+        assert len(kept) == min(300, len(whole))
+        assert np.array_equal(kept.rows, [row for row in whole.rows if row in set(kept.rows)])
+    assert not np.array_equal(few.train.rows, corrupt(DIGITS, Subset(samples=300, seed=1)).train.rows)
+    assert len(np.unique(few.train.labels)) == 10
+
+
+def test_a_subset_of_no_samples_is_refused():
+    with pytest.raises(InvalidArgumentError, match="samples is 0, but it must be at least 1"):
+        parse("subset(samples=0)")

@@ -118,6 +118,7 @@ def test_a_unit_cannot_change() -> None:
         (lambda: Unit.parse("ada(alpha)"), "'alpha' in 'ada\\(alpha\\)' is no setting"),
         (lambda: Unit.parse("ada(alpha=1,alpha=2)"), "at most once"),
         (lambda: Unit.parse("ada(beta=1)"), "'beta=1' in 'ada\\(beta=1\\)' is no setting"),
+        (lambda: Unit.parse("ada(alfa=0.3)"), "'alfa=0.3' in .* is no setting: did you mean 'alpha'\\? Write each of"),
         (lambda: Unit.parse("ada("), "write a kind and its settings"),
         (lambda: Unit.parse(3), "3 is no unit"),  # type: ignore[arg-type]
         (lambda: Unit("ada").apical, "'ada' is standard and has no apical branch"),

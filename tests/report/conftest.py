@@ -1,7 +1,7 @@
 """Study directories with made-up numbers, written as the store writes them, and read by it."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,10 @@ def random_of(*words: object) -> np.random.Generator:
     return np.random.default_rng(int(hashlib.sha256(repr(words).encode()).hexdigest()[:12], 16))
 
 
-def write_trial(folder: Path, trial: Planned, *, skill: float, samples: int, tested: bool, state: str = "done") -> None:
+def write_trial(
+    folder: Path, trial: Planned, *, skill: float, samples: int, tested: bool, state: str = "done",
+    classes: Sequence[str] = (),
+) -> None:  # fmt: skip
     """One published trial: `skill` is the share of right answers, or the mean error where the metric is one."""
     from apical.study import files
     from apical.train import Execution, TestResult, TrialResult
@@ -51,7 +54,7 @@ def write_trial(folder: Path, trial: Planned, *, skill: float, samples: int, tes
         reason="" if state == "done" else "the loss is not finite", best_epoch=EPOCHS,
         validation={metric: noisy, "cross-entropy": 1.0 - noisy / 2}, history=history,
         timings=[{"train": 1.0 + random.random(), "validate": 0.1} for _ in range(EPOCHS)], parameters=79510,
-        environment={"apical": "0.1.0", "processor": "an abacus"}, data={}, input={},
+        environment={"apical": "0.1.0", "processor": "an abacus"}, data={}, input={"classes": list(classes)},
     ).save()  # fmt: skip
     if tested:
         np.savez(folder / "test.npz", **answers(metric, skill, samples, random))
@@ -78,7 +81,7 @@ Skill = Callable[[str], float]
 
 def write_directory(
     study: Study, folder: Path, skill: Skill, *, samples: int = 400, keep: Callable[[Planned], bool] = lambda _: True,
-    state: Callable[[Planned], str] = lambda _: "done",
+    state: Callable[[Planned], str] = lambda _: "done", classes: Sequence[str] = (),
 ) -> StudyResults:  # fmt: skip
     """Every trial of a study that `keep` keeps; the first setting of each row is the best on validation."""
     store, planned = open_for(study, folder, None), plan(study)
@@ -87,7 +90,8 @@ def write_directory(
             penalty = 0.0 if final else 0.02
             penalty *= -1 if trial.spec.metric in ("mae", "mse") else 1
             own = skill(trial.row) - penalty
-            write_trial(store.trial(trial.digest), trial, skill=own, samples=samples, tested=final, state=state(trial))
+            how = {"samples": samples, "tested": final, "state": state(trial), "classes": classes}
+            write_trial(store.trial(trial.digest), trial, skill=own, **how)
     return studies.read(folder)
 
 
@@ -137,6 +141,7 @@ name = "digits"
 title = '''"><svg onload=alert(1)> \\end{document} %'''
 data = "digits"
 model = "mlp-1"
+corruptions = ["imbalance"]
 [[rows]]
 unit = "relu"
 label = '''<b>ReLU</b> & _x_ {{ 7*7 }} {% raw %}'''
@@ -146,13 +151,20 @@ label = '''ADA $\\alpha$ \\textbf{x} # ~ ^ | "q" șț'''
 """
 
 
+EVIL_CLASSES = (
+    "<iframe src=x>", "![x](http://example.org/c)", r"\input{secret} $y_1$ & 50%", "a | b", "</td></table>", "`c`",
+    "{{ 7*7 }}", "\"q\" 'r'", "șț 漢", "plain",
+)  # fmt: skip
+
+
 @pytest.fixture(scope="session")
 def evil(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
     folder = tmp_path_factory.mktemp("evil")
     (folder / "own.toml").write_text(EVIL, encoding="utf-8")
     return write_directory(
-        studies.load(folder / "own.toml"), folder / "study", lambda row: 0.9 if "ada" in row else 0.7
-    )
+        studies.load(folder / "own.toml"), folder / "study", lambda row: 0.9 if "ada" in row else 0.7,
+        classes=EVIL_CLASSES,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -112,6 +112,58 @@ def test_learned_parameters_are_shown_where_something_was_learned(fashion, tmp_p
     assert chart.lines[0].y == pytest.approx((1.0, 0.9, 0.8, 0.7))
 
 
+def test_alpha_and_beta_have_charts_of_their_own(tmp_path, make) -> None:
+    text = CURVE.replace("ada(alpha=0.3)", "ada(alpha=learn)")
+    results = results_of(text, tmp_path, make, lambda _: 0.8)
+
+    def learned(record, name):
+        return replace(record, history=[{**entry, "learned": {f"hidden.{name}": 2.0}} for entry in record.history])
+
+    rows = tuple(
+        replace(r, trials=tuple(learned(t, "beta" if "relu" in r.row.key else "alpha") for t in r.trials))
+        for r in results.rows
+    )
+    charts = figures.alphas("s", replace(results, rows=rows)).charts
+    assert {(chart.y_axis, line.label) for chart in charts for line in chart.lines} == {
+        ("learned alpha", "ADA (alpha=learn)"), ("learned beta", "ReLU"),
+    }  # fmt: skip
+    assert all(len(chart.lines) == 1 for chart in charts)
+
+
+def test_imbalance_is_a_curve_over_the_classes_with_the_thinned_ones_at_the_right(tmp_path, make) -> None:
+    from apical.data import Imbalance
+
+    names = tuple(f"kind {k}" for k in range(10))
+    study = studies.load("imbalance", quick=True)
+    results = make(study, tmp_path / "study", lambda _: 0.8, samples=600, classes=names)
+    chart = figures.recalls("s", results).charts[0]
+    thinned = Imbalance().thinned(10)
+    assert chart.ticks[5:] == tuple(f"10% of kind {k}" for k in thinned)
+    assert set(chart.ticks[:5]) == {f"kind {k}" for k in range(10) if k not in thinned}
+    found = results.row("mlp-2/relu")
+    outputs = [t.outputs() for t in found.trials]
+    own = [(o.outputs.argmax(1) == o.labels)[o.labels == thinned[0]].mean() for o in outputs]
+    line = next(x for x in chart.lines if x.label == "ReLU")
+    assert line.y[5] == pytest.approx(100 * np.mean(own))
+    assert "kind" in draw_svg(chart)
+
+
+def test_diamonds_are_explained_where_there_are_some(fashion, tmp_path, make) -> None:
+    assert "Diamonds: the paper." in figures.bars("s", fashion).caption
+    demo = make(studies.load("demo"), tmp_path / "study", lambda _: 0.9, samples=50)
+    assert "Diamonds" not in figures.bars("s", demo).caption
+
+
+def test_bars_of_logical_functions_are_shares_of_trials_that_solve_them(tmp_path, make) -> None:
+    study = studies.load("logic", quick=True)
+    results = make(study, tmp_path / "study", lambda row: 1.5 if row == "xor/ada" else 0.7, samples=40)
+    chart = figures.bars("s", results).charts[0]
+    bars = {bar.label: bar for bar in chart.bars}
+    assert (bars["ADA"].value, bars["ADA"].high) == (100, pytest.approx(100))
+    assert (bars["ReLU"].value, bars["ReLU"].low) == (0, 0)
+    assert bars["ReLU"].high == pytest.approx(16.1, abs=0.1)  # Wilson, 0 of 20
+
+
 def test_curves_run_along_the_axis_one_line_for_each_unit(tmp_path, make) -> None:
     results = results_of(CURVE, tmp_path, make, lambda row: 0.9 if "ada" in row else 0.7)
     (chart,) = figures.curves("s", results).charts
@@ -125,6 +177,14 @@ def test_an_ablation_is_one_line_of_one_kind(tmp_path, make) -> None:
     (chart,) = figures.curves("s", results_of(ABLATION, tmp_path, make, lambda _: 0.8)).charts
     (line,) = chart.lines
     assert (line.label, line.x) == ("ada", (0.1, 0.5))
+
+
+def test_rows_that_differ_by_a_number_alone_have_colours_in_its_order(tmp_path, make) -> None:
+    text = ABLATION + '[[rows]]\nunit = "ada(alpha=1.0)"\nx = 1.0\n'
+    results = results_of(text, tmp_path, make, lambda _: 0.8)
+    (chart,) = figures.learning("s", results).charts
+    assert [line.kind for line in chart.lines] == ["step-0", "step-4", "step-9"]
+    assert "var(--u-step-9)" in inline(draw_svg(chart), name="one", alt="learning curves")
 
 
 def test_approximations_draw_the_median_trial_and_print_the_mean_error(tmp_path, make) -> None:
@@ -194,6 +254,24 @@ def test_samples_are_the_same_images_with_each_level_of_noise(tmp_path) -> None:
     clean, noisy, less = (np.array([image.ravel() for image in images]) for _, images in sheet.rows)
     assert 0 < np.abs(less - clean).mean() < np.abs(noisy - clean).mean()
     assert draw_svg(sheet).count("<image") >= 3
+
+
+def test_samples_bear_the_names_of_their_classes_as_text(tmp_path) -> None:
+    from PIL import Image
+
+    names = ("<img src=x onerror=alert(1)>", "$x^2$ **bold** & _y_")
+    for k, name in enumerate(names):
+        (tmp_path / "own" / name).mkdir(parents=True)
+        for number in range(20):
+            Image.new("L", (8, 8), 10 * number + k).save(tmp_path / "own" / name / f"{number}.png")
+    path = tmp_path / "own.toml"
+    path.write_text(NOISE.replace('"digits"', repr(str(tmp_path / "own"))), encoding="utf-8")
+    ((gallery, sheet),) = [(g, g.charts[0]) for g in noisy_samples("s", studies.load(path))]
+    assert set(sheet.columns) <= set(names)
+    assert any(name in gallery.caption for name in names)
+    text = inline(draw_svg(sheet), name="sheet", alt=sheet.alt)
+    assert "<img" not in text
+    assert "&lt;img" in text or "$x^2$" in text
 
 
 def test_a_report_fetches_no_data(fashion) -> None:

@@ -18,3 +18,5 @@ def test_the_document_compiles(fixture: str, request: pytest.FixtureRequest, tmp
     assert result.returncode == 0, result.stdout[-3000:]
     assert (folder / "report.pdf").read_bytes().startswith(b"%PDF")
     assert "Missing character" not in result.stdout
+    if fixture == "fashion_folder":
+        assert "Overfull" not in result.stdout, "something is wider than the page"

@@ -38,7 +38,7 @@ def test_every_kind_of_claim_has_a_rule_and_a_judge(fashion) -> None:
 def test_a_large_difference_is_reproduced(fashion) -> None:
     found = verdict(fashion, claim())
     assert found.outcome == "reproduced"
-    assert "ADA (one-hidden-layer MLP) against ReLU" in found.reason
+    assert "ADA against ReLU (one-hidden-layer MLP)" in found.reason
     assert len(found.trials) == 2
 
 
@@ -52,9 +52,26 @@ def test_no_difference_is_undecided_where_the_paper_prints_none(fashion) -> None
 
 
 def test_an_interval_that_excludes_the_printed_gain_refutes_it(fashion) -> None:
-    found = verdict(fashion, claim(a=("mlp-2/relu",), b=("mlp-2/leaky-relu",)))
-    assert found.outcome == "not reproduced"  # no difference to be seen, and less than the paper prints
-    assert "which excludes the printed gain of 0.53" in found.reason
+    pair = {"a": ("mlp-2/relu",), "b": ("mlp-2/leaky-relu",)}
+    found = verdict(fashion, claim(**pair))
+    assert found.outcome == "undecided"  # 0.53 in print: 1,500 samples cannot exclude it
+    assert "the paper: 88.71 − 88.18 = +0.53" in found.reason
+    rows = tuple(with_paper(r, 95.0) if r.row.key == "mlp-2/relu" else r for r in fashion.rows)
+    shipped = {"table-fashion-mlp": fashion.study}
+    assert verdict(replace(fashion, rows=rows), claim(**pair), shipped).outcome == "not reproduced"
+
+
+def with_paper(found, value: float):
+    number = found.row.paper["accuracy"].model_copy(update={"value": value})
+    return replace(found, row=found.row.model_copy(update={"paper": {"accuracy": number}}))
+
+
+def test_the_printed_difference_is_as_uncertain_as_ours(fashion) -> None:
+    from apical.report.findings import _gain_sign
+
+    assert _gain_sign("about", (-1.0, 1.0), 1.2) == 0  # beyond our interval, but within 1.41 times its width
+    assert _gain_sign("about", (-1.0, 1.0), 1.5) == -1
+    assert _gain_sign("about", (0.5, 1.5), 1.2) == 1
 
 
 def test_one_refuted_pair_of_many_is_enough_unless_a_share_will_do(fashion) -> None:
@@ -63,15 +80,60 @@ def test_one_refuted_pair_of_many_is_enough_unless_a_share_will_do(fashion) -> N
     assert verdict(fashion, claim(**pairs, share=0.6)).outcome == "reproduced"
 
 
-def test_missing_rows_give_no_verdict_but_a_refuted_pair_does(fashion) -> None:
+def test_a_claim_about_more_than_was_run_is_judged_on_what_was_and_says_so(fashion) -> None:
     elsewhere = {"study": "", "a": ("table-fashion-mlp:mlp-1/ada", "table-moroco:cnn/ada")}
     elsewhere |= {"b": ("table-fashion-mlp:mlp-1/relu", "table-moroco:cnn/relu")}
     found = verdict(fashion, claim(**elsewhere))
-    assert found.outcome == "no verdict"
-    assert found.reason.startswith("here 1 shown, 0 refuted, 0 open; missing: table-moroco is not in this report")
+    assert found.outcome == "reproduced where run"
+    assert found.scope == "judged on 1 of 2 pairs"
+    assert found.missing == ("table-moroco is not in this report",)
+    few = claim(**elsewhere | {"a": ("table-moroco:cnn/ada",), "b": ("table-moroco:cnn/relu",)})
+    assert (verdict(fashion, few).outcome, verdict(fashion, few).scope) == ("no verdict", "")
     elsewhere["a"] = ("table-fashion-mlp:mlp-1/rbf", "table-moroco:cnn/ada")
     elsewhere["b"] = ("table-fashion-mlp:mlp-1/ada", "table-moroco:cnn/relu")
-    assert verdict(fashion, claim(**elsewhere)).outcome == "not reproduced"
+    assert verdict(fashion, claim(**elsewhere)).outcome == "not reproduced"  # a claim about all needs no more
+    assert verdict(fashion, claim(**elsewhere, share=0.5)).outcome == "not reproduced where run"
+
+
+def test_the_largest_gain_needs_the_gain_that_others_are_compared_with(fashion) -> None:
+    largest = {"study": "", "paper": (0.73,), "a": ("table-fashion-cnn:lenet/ada", "table-fashion-mlp:mlp-1/ada")}
+    largest |= {"b": ("table-fashion-cnn:lenet/relu", "table-fashion-mlp:mlp-1/relu")}
+    assert verdict(fashion, claim("largest", **largest)).outcome == "no verdict"
+
+
+def test_every_finding_has_the_papers_number_ours_with_its_interval_and_n(fashion) -> None:
+    (found,) = verdict(fashion, claim()).findings
+    assert found.paper == "88.98 − 88.88 = +0.10"
+    best = [fashion.row(f"mlp-1/{unit}").best.test["accuracy"] for unit in ("ada", "relu")]
+    assert found.ours.startswith(f"{100 * best[0]:.2f} − {100 * best[1]:.2f} = {100 * (best[0] - best[1]):+.2f} (")
+    assert "mean over trials" in found.ours
+    assert found.n == "1,500 samples, 5 trials"
+    assert found.answer == "shown"
+
+
+def test_what_the_paper_says_does_not_happen_is_shown_where_it_does_not(fashion) -> None:
+    (found,) = verdict(fashion, claim("solves", b=(), expected=False)).findings
+    assert found.answer == "shown"
+    assert "every point right in 0 of 5 (0 %, 0 to 43 %) trials" in found.ours
+
+
+def test_of_two_copies_of_a_study_the_full_one_is_judged(fashion) -> None:
+    quick = replace(fashion, study=fashion.study.model_copy(update={"quick": True}))
+    report = gather([quick, fashion], pictures=False)
+    assert [section.name for section in report.sections] == ["table-fashion-mlp (2)", "table-fashion-mlp"]
+    assert any(v.outcome == "reproduced" for v in report.verdicts)
+    assert any("(2) is a quick variant" in line for line in report.summary)
+
+
+def test_a_coarser_grid_and_fewer_trials_carry_no_verdict_and_are_told(fashion) -> None:
+    changed = studies.load("table-fashion-mlp", sets=["tune.alpha=[0.1, 0.5]"])
+    rows = tuple(replace(r, row=changed.row(r.row.key)) for r in fashion.rows)
+    report = gather([replace(fashion, study=changed, rows=rows)], pictures=False)
+    assert any("tune.alpha = (0.1, 0.5) instead of (0.1, 0.2," in line for line in report.summary)
+    found = {v.claim.id: v for v in report.verdicts}
+    assert found["fashion-ada-beats-relu"].outcome == "no verdict"
+    assert "was not trained with the paper's protocol (tune.alpha" in found["fashion-ada-beats-relu"].reason
+    assert found["fashion-swish-beats-relu"].outcome != "no verdict"  # no alpha to tune
 
 
 def test_quick_and_partial_and_changed_and_unfinished_rows_carry_no_verdict(fashion) -> None:
@@ -98,7 +160,8 @@ def test_validation_counts_trial_by_trial(fashion) -> None:
     both = claim(metric="cross-entropy", splits=("validation", "test"))
     found = verdict(fashion, both)
     assert found.outcome == "reproduced"
-    assert "in 5 of 5 trials" in found.reason
+    assert "validation cross-entropy" in found.reason
+    assert "better in 5 of 5, n = 5 trials" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -108,6 +171,8 @@ def test_validation_counts_trial_by_trial(fashion) -> None:
         ("gain", {"paper": (0.5,), "bound": "at-least"}, "reproduced"),
         ("gain", {"paper": (50.0,), "bound": "at-most"}, "reproduced"),
         ("largest", {"paper": (0.5,), "a": ("mlp-1/ada", "mlp-2/ada"), "b": ("mlp-1/relu",) * 2}, "not reproduced"),
+        ("largest", {"paper": (10.5,), "a": ("mlp-1/ada", "mlp-2/ada"), "b": ("mlp-1/relu",) * 2}, "undecided"),
+        ("largest", {"paper": (10.5,), "a": ("mlp-1/ada", "mlp-1/rbf"), "b": ("mlp-1/relu",) * 2}, "reproduced"),
         ("value", {"paper": (89.0,), "b": ()}, "reproduced"),
         ("value", {"paper": (70.0,), "b": ()}, "not reproduced"),
         ("range", {"paper": (80.0, 95.0), "b": ()}, "reproduced"),
@@ -144,6 +209,7 @@ def test_the_summary_counts_the_verdicts_on_the_papers_claims(fashion) -> None:
     assert len(report.verdicts) > 20
     counts = {outcome: sum(v.outcome == outcome for v in report.verdicts) for outcome in OUTCOMES}
     said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    said = said.replace("no verdict", "without a verdict")
     assert report.summary[0] == f"{len(report.verdicts)} claims of the paper are about these studies: {said}."
 
 

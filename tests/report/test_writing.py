@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from statistics import median
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from apical import stats
 from apical import study as studies
 from apical.errors import InvalidArgumentError, StudyError
-from apical.report import latex, markdown, write, writing
+from apical.report import gather, latex, markdown, write, writing
 
 
 class Elements(HTMLParser):
@@ -65,6 +66,27 @@ def test_latex_in_names_comes_out_as_text(evil_folder: Path) -> None:
     assert r"\textbackslash{}end\{document\} \%" in text
     assert r"\textbackslash{}textbf\{x\} \# \textasciitilde{} \textasciicircum{} \textbar{}" in text
     assert "ș" not in text
+
+
+def test_names_of_classes_come_out_as_text_everywhere(evil, evil_folder: Path) -> None:
+    (recalls,) = [g for g in gather([evil]).sections[0].galleries if g.title == "Recall of each class"]
+    classes = evil.rows[0].trials[0].classes
+    assert len(classes) == 10
+    assert set(classes) <= {tick.removeprefix("10% of ") for tick in recalls.charts[0].ticks}
+    page = Elements((evil_folder / "index.html").read_text(encoding="utf-8"))
+    assert ", ".join(classes) in "".join(page.texts)  # the table of the data
+    assert "iframe" not in page.tags
+    drawn = (evil_folder / "figures" / f"{recalls.charts[0].name}.svg").read_text(encoding="utf-8")
+    assert "&lt;iframe" in drawn
+    assert "<iframe" not in drawn
+    text = (evil_folder / "report.md").read_text(encoding="utf-8")
+    assert "<iframe" not in text.replace(r"\<iframe", "")
+    assert r"\<iframe src\=x\>" in text
+    assert r"\!\[x\]\(http\://example.org/c\)" in text
+    assert r"a \| b" in text
+    tex = (evil_folder / "report.tex").read_text(encoding="utf-8")
+    assert r"\textbackslash{}input\{secret\} \$y\_1\$ \& 50\%" in tex
+    assert r"\input{secret}" not in tex
 
 
 @pytest.mark.parametrize(
@@ -172,6 +194,39 @@ def test_every_p_value_and_time_of_the_page_is_that_of_its_trials(fashion, fashi
         assert float(value) == median(median(records[d].seconds[1:]) for d in digests)
 
 
+def test_claims_have_a_page_of_their_own_and_every_pair_a_line_of_csv(fashion, fashion_folder: Path) -> None:
+    found = gather([fashion], pictures=False).verdicts
+    text = (fashion_folder / "claims.md").read_text(encoding="utf-8")
+    assert text.startswith("# What reproduced and what did not")
+    assert "| Claim | Verdict | Compared | The paper | Ours, with 95 % interval | n | Finding |" in text
+    for v in found:
+        assert markdown.escape(v.claim.text) in text
+        assert markdown.escape(v.claim.where) in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert all(len(re.findall(r"(?<!\\)\|", row)) in (8, 3) for row in rows)
+    with (fashion_folder / "tables" / "claims.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert sum(line["finding"] in ("shown", "open", "refuted") for line in lines) == sum(len(v.findings) for v in found)
+    assert {line["claim"] for line in lines} == {v.claim.id for v in found}
+
+
+def test_a_page_does_not_tell_where_its_writer_works(fashion, tmp_path: Path, monkeypatch) -> None:
+    ran = replace(fashion, commands=(f"-c study run table-fashion-mlp -d {fashion.directory.absolute()} --workers 2",))
+    monkeypatch.chdir(fashion.directory.parent)
+    text = (write([ran], tmp_path / "report").parent / "report.md").read_text(encoding="utf-8")
+    assert f"command: apical study run table\\-fashion\\-mlp \\-d {fashion.directory.name} \\-\\-workers 2" in text
+    assert str(fashion.directory.parent) not in text
+
+
+def test_latex_tables_have_the_p_values_of_the_page(fashion, fashion_folder: Path) -> None:
+    text = (fashion_folder / "tables" / "table-fashion-mlp-mlp-1.tex").read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if line.startswith("ADA ")]
+    found = next(x for x in gather([fashion], pictures=False).sections[0].tables[0].lines if x.key == "mlp-1/ada")
+    assert rf"$\uparrow$ {latex.escape('< 0.0001')}" in line
+    assert found.baseline.p_value < 1e-4
+    assert line.count("&") == 8
+
+
 def test_csv_has_full_precision_and_the_trials(fashion, fashion_folder: Path) -> None:
     with (fashion_folder / "tables" / "table-fashion-mlp-mlp-1.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["row"]: row for row in csv.DictReader(file)}
@@ -183,11 +238,20 @@ def test_csv_has_full_precision_and_the_trials(fashion, fashion_folder: Path) ->
 
 
 def test_a_page_that_would_be_too_large_leaves_details_to_the_folder(fashion, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(writing, "LIMIT", 100_000)
-    page = write([fashion], tmp_path).read_text(encoding="utf-8")
-    assert "Learning curves" not in page
-    assert "this page leaves learning curves and dynamics to figures/" in page
-    assert page.count('id="t-') == sum(len(row.trials) for row in fashion.rows) == 110
+    sizes = []
+    for limit, words, trials in (
+        (10_000_000, "", 190),
+        (1, "all but the best trials to tables/trials.csv, all figures of the studies to figures/", 22),
+    ):
+        monkeypatch.setattr(writing, "LIMIT", limit)
+        page = write([fashion], tmp_path).read_text(encoding="utf-8")
+        assert ("To stay small, this page leaves" in page) == bool(words)
+        assert words in page
+        assert page.count('id="t-') == trials
+        targets = set(re.findall(r'href="#([^"]*)"', page))
+        assert targets <= set(re.findall(r' id="([^"]*)"', page)), "a link to a trial that was left out"
+        sizes.append(len(page))
+    assert sizes[1] < 0.6 * sizes[0]
     assert (tmp_path / "figures" / "table-fashion-mlp-mlp-1-learning-1.svg").is_file()
     assert len((tmp_path / "tables" / "trials.csv").read_text(encoding="utf-8").splitlines()) == 191
 
@@ -197,6 +261,9 @@ def test_an_unfinished_study_says_so_and_how_to_go_on(tmp_path: Path, make) -> N
     results = make(study, tmp_path / "study", lambda _: 0.9, keep=lambda t: t.row != "digits/ada" and t.trial < 2)
     page = write([results], tmp_path / "report").read_text(encoding="utf-8")
     assert "Unfinished." in page
+    (told,) = set(re.findall(r"(\d+) of \d+ trials are done \((\d+) of them serve to tune alone", page))
+    finals = {t.digest for row in results.rows for t in row.trials}
+    assert int(told[0]) - int(told[1]) == len(finals) > 0
     assert f"apical study run {tmp_path / 'study'}" in page
     assert "This runs the rest" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
 
@@ -233,6 +300,16 @@ def test_faults_are_said_in_a_sentence(fashion, evil, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(InvalidArgumentError, match="cannot be written"):
         write([fashion], tmp_path / "file")
+
+
+def test_the_page_is_the_first_that_stays_within_the_limit(
+    fashion, fashion_folder: Path, tmp_path, monkeypatch
+) -> None:
+    whole = (fashion_folder / "index.html").stat().st_size
+    monkeypatch.setattr(writing, "LIMIT", whole - 1)
+    page = write([fashion], tmp_path)
+    assert page.stat().st_size < whole
+    assert "this page leaves tuning trials to tables/trials.csv." in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

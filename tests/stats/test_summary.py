@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_confint
 
 from apical.errors import InvalidArgumentError
-from apical.stats import holm, summarise
+from apical.stats import holm, summarise, wilson
 
 
 def test_random_trials_equal_scipy() -> None:
@@ -68,3 +69,18 @@ def test_faults_are_said_in_a_sentence() -> None:
         holm([0.5, 1.5])
     with pytest.raises(InvalidArgumentError, match=r"values\[0\] is inf"):
         summarise([float("inf")])
+
+
+def test_intervals_of_shares_equal_statsmodels() -> None:
+    random = np.random.default_rng(11)
+    for _ in range(1000):
+        n = int(random.integers(1, 500))
+        count = int(random.integers(0, n + 1))
+        oracle = proportion_confint(count, n, alpha=0.1, method="wilson")
+        assert wilson(count, n, level=0.9) == pytest.approx(oracle, abs=1e-12)
+
+
+@pytest.mark.parametrize(("count", "n"), [(-1, 5), (6, 5), (0, 0)])
+def test_a_share_of_nothing_is_an_error(count: int, n: int) -> None:
+    with pytest.raises(InvalidArgumentError, match="n must be at least 1"):
+        wilson(count, n)

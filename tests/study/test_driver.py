@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import shutil
 import sqlite3
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ from apical.errors import InvalidArgumentError, MissingDataError, MissingExtraEr
 from apical.study import Part, Row, agenda, driver, selection
 from apical.study.index import Index
 from apical.study.plan import plan
+from apical.study.progress import measure
 from apical.study.reading import opened
 from apical.study.store import CHECKPOINT, RESULT, SCORES, STUDY, TEST
 from apical.train.trial import run as train_one
@@ -251,9 +253,27 @@ def test_who_died_between_answers_and_scores_left_only_the_scores_to_do(tiny, tm
 
 def test_missing_data_is_said_before_anything_is_made(tiny, tmp_path):
     part = tiny.parts[0].model_copy(update={"data": "moroco", "model": "char-cnn", "dims": {}, "training": {}})
-    with pytest.raises(MissingDataError, match="apical data prepare moroco"):
+    with pytest.raises(MissingDataError, match=r"the data of part 'digits': .*apical data prepare moroco"):
         run(tiny.model_copy(update={"parts": (part,)}), tmp_path / "s")
     assert not (tmp_path / "s").exists()
+
+
+def test_whoever_looks_from_outside_tells_the_time_that_the_driver_tells(tiny, tmp_path):
+    """A stack holds a claim for each of its trials, but it is one worker."""
+    run(tiny, tmp_path / "s")
+    store, planned = opened(tmp_path / "s")
+    seen = []
+    for digest in [t.digest for t in planned.tuning if t.setting != "relu"]:
+        shutil.rmtree(store.trial(digest))
+        store.leases.clear(digest)
+        assert store.leases.acquire(digest)
+    standing = agenda.look(planned, store)
+    seen.append(measure(standing, store, store.leases.running(standing.keys_left), idle=5))
+    seen += [study.status(tmp_path / "s"), study.read(tmp_path / "s")]
+    assert seen[0].workers == 1
+    assert len(seen[0].running) == 2
+    assert len({found.seconds_left for found in seen}) == 1
+    assert measure(standing, store, {}, idle=5).workers == 5
 
 
 def test_a_full_disk_stops_the_study_with_one_sentence_and_fails_no_trial(tiny, tmp_path, monkeypatch):

@@ -10,6 +10,8 @@ from apical.errors import StudyError
 from apical.study import Study, load
 from apical.study.plan import plan, spec_of
 
+from .conftest import SMALL
+
 Write = Callable[..., Path]
 
 FAULTY = """\
@@ -99,6 +101,23 @@ def test_all_faults_are_reported_at_once_with_file_line_and_field(write: Write) 
     wanted = FAULTS.split("\n")
     assert first == f"{len(wanted)} faults in the study:"
     assert [line.strip()[: len(fault)] for line, fault in zip(said, wanted, strict=True)] == wanted
+
+
+def test_a_wrong_unit_is_one_fault_beside_a_relu_row(write: Write) -> None:
+    path = write(SMALL.replace('unit = "ada"', 'unit = "adda"'))
+    said = refusal(path)
+    assert said.startswith(f"{path}:13: rows[2].unit: 'adda' is no kind of unit: did you mean 'ada'?")
+    assert "already" not in said
+
+
+def test_data_of_ones_own_that_is_not_there_is_said_with_line_and_field(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(SMALL.replace('data = "digits"', 'data = "mine.npz"'))
+    assert refusal(path).startswith(f"{path}:6: parts[1].data: there is no mine.npz in {tmp_path}: give a path")
+    (tmp_path / "photos").mkdir()  # a folder needs no slash, as in apical.data.load
+    assert load(write(SMALL.replace('data = "digits"', 'data = "photos"'))).parts[0].data == "photos"
 
 
 @pytest.mark.parametrize(
@@ -198,6 +217,19 @@ def test_values_set_on_the_command_line_are_those_of_the_quick_variant_too() -> 
     assert load("demo", quick=True, sets=["trials=1"]).trials == 1
 
 
+def test_a_quick_variant_may_take_few_samples_and_says_so() -> None:
+    study = load("input-noise", quick=True, sets=["samples=50"])
+    assert "at most 50 samples of each split" in study.notes[0]
+    assert {part.corruptions[0] for part in study.parts} == {"subset(samples=50)"}
+    assert study.parts[0].corruptions[1].startswith("input-noise")
+    assert load("input-noise").parts[0].corruptions[0].startswith("input-noise")
+
+
+def test_a_part_that_is_not_there_is_said_with_those_that_are() -> None:
+    with pytest.raises(StudyError, match="no part is called lenet: it has mlp-1, mlp-2"):
+        load("table-fashion-mlp", sets=['only_parts=["lenet"]'])
+
+
 def test_values_set_on_the_command_line() -> None:
     sets = ["trials=3", "parts.mlp-1.training.epochs=2", "rows.ada.tune.alpha=[1]", "title=my own words", "stack = 1"]
     study = load("table-fashion-mlp", sets=sets)
@@ -239,6 +271,9 @@ def test_a_study_of_own_units_and_networks(write: Write, tmp_path: Path, monkeyp
         "                               torch.nn.Linear(width, outputs))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my" / "data.npz").touch()
     text = """
 title = "mine"
 imports = ["mine_for_a_study"]

@@ -4,7 +4,9 @@ import csv
 import json
 
 import pytest
+import torch
 
+import apical
 from apical import study
 from apical.errors import InvalidArgumentError, StudyError
 from apical.study import Row, driver
@@ -56,6 +58,8 @@ def _number(text):
 def test_every_trial_is_there_once_and_only_the_chosen_have_tests(done):
     rows = gather(study.read(done))
     assert len({(r["row"], r["digest"]) for r in rows}) == len(rows) == 5
+    assert {(r["apical"], r["torch"]) for r in rows} == {(apical.__version__, torch.__version__)}
+    assert all(r["stacking"].startswith(("alone", "stacked(")) for r in rows)
     assert {r["chosen"] for r in rows if r["test accuracy"] is not None} == {True}
     assert sum(r["best"] for r in rows) == 2
     assert all(r["state"] == "done" and 0 <= r["validation accuracy"] <= 1 for r in rows)

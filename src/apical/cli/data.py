@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from apical import data
+from apical.cli.options import Root
 from apical.cli.style import group, shown
 from apical.data.archives import Progress as Report
 from apical.data.cache import Store
@@ -26,7 +27,6 @@ app = group(
 )
 
 Name = Annotated[str, typer.Argument(help="A name from `apical data list`.")]
-Root = Annotated[Path | None, typer.Option(help="The folder or archive that holds the official files.")]
 Partial = Annotated[bool, typer.Option("--partial", help="Accept a subset in the official layout, and mark it so.")]
 
 
@@ -87,16 +87,21 @@ def verify(name: Name, root: Root = None, partial: Partial = False) -> None:
 def list_() -> None:
     """What there is, what is ready, how large it is, and where."""
     table = Table("name", "state", "size", "licence", box=None, pad_edge=False)
-    places = []
+    places, found = [], []
     for status in data.statuses():
         size = f"{status.size / 1e6:,.0f} MB" if status.size else status.recipe.space
         table.add_row(status.recipe.name, status.state, size, status.recipe.licence)
         if status.where is not None and status.where not in places:
             places.append(status.where)
+        if status.found is not None:
+            found.append(
+                f"{status.recipe.name}: its files are in {status.found} and will be used, nothing is downloaded"
+            )
     Console(width=None if Console().is_terminal else 140, markup=False, highlight=False).print(table)
     print(f"data folder: {data.home()} (set APICAL_HOME to change it)")
     for place in places:
         print(f"  {place}")
+    print(*found, sep="\n", end="\n" if found else "")
 
 
 @app.command(epilog=shown("apical data describe crema-d"))

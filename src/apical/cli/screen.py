@@ -81,11 +81,11 @@ def picture(now: "Progress") -> Group:
 
 
 def clock(seconds: float) -> str:
-    """`0:07`, `12:30`, `3 h 20 min`, `2 days 5 h`."""
+    """`0:07`, `12:30`, `3 h 20 min`, `1 day 5 h`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes_left = divmod(minutes, 60)
     if hours >= 24:
-        return f"{hours // 24} days {hours % 24} h"
+        return f"{hours // 24} day{'s' if hours >= 48 else ''} {hours % 24} h"
     return f"{hours} h {minutes_left:02d} min" if hours else f"{minutes}:{rest:02d}"
 
 
@@ -253,9 +253,12 @@ def print_list(*, time: bool) -> None:
 
 
 def _catalogue(time: bool) -> "list[study.Entry]":
-    """The entries; what is measured for the first time is shown while it is measured."""
+    """The entries; what is measured for the first time is said on stderr while it is measured."""
     console = screen(error=True)
-    if not (time and console.is_terminal):
-        return list(study.catalogue(measure=time))
-    with console.status("measuring how fast this machine is") as status:
-        return list(study.catalogue(progress=lambda what, *_: status.update(what)))
+    if not time:
+        return list(study.catalogue(measure=False))
+    once = "once, to estimate times (--no-time does without)"
+    if not console.is_terminal:
+        return list(study.catalogue(progress=lambda what, *_: console.print(f"{what}, {once}")))
+    with console.status("reading the studies") as status:
+        return list(study.catalogue(progress=lambda what, *_: status.update(f"{what}, {once}")))

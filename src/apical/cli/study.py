@@ -10,6 +10,7 @@ import typer
 import apical
 from apical import study
 from apical.cli import screen
+from apical.cli.options import Root
 from apical.cli.places import study_directory
 from apical.cli.style import group, shown
 from apical.errors import InvalidArgumentError
@@ -41,6 +42,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="The reduced variant: fewer
     epilog=shown(
         "apical study run table-fashion-mlp --quick",
         "apical study run my-study.toml --workers 4",
+        "apical study run input-noise --part 'mlp-2-*'",
         "apical study run my-study.toml --set training.epochs=3 -d studies/short",
     )
 )
@@ -48,6 +50,9 @@ def run(
     name: Name,
     directory: Directory = None,
     quick: Quick = False,
+    part: Annotated[
+        list[str] | None, typer.Option(help="Only these parts of the study; * stands for any letters; repeatable.")
+    ] = None,
     set_: Sets = None,
     tune_trials: Annotated[
         int | None, typer.Option(min=1, help="Trials that decide between the settings of a row; 1 by default.")
@@ -65,7 +70,7 @@ def run(
     memory: Annotated[
         float | None, typer.Option(min=0.001, help="GB that a worker may take for a stack of trials.")
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="The folder or archive that holds the data.")] = None,
+    root: Root = None,
     partial: Annotated[bool, typer.Option("--partial", help="Accept subsets of the data, and mark them so.")] = False,
 ) -> int:
     """Tune, choose, train and test the rows of a study.
@@ -76,7 +81,8 @@ def run(
     (`apical study retry` lets them run again), with 130 where it was stopped.
     """
     how = apical.train.Execution(device=device, threads=cpus, root=None if root is None else str(root))
-    wanted = _study(name, quick=quick, sets=set_, tune_c=tune_c)
+    only = [f"only_parts={json.dumps(part)}"] if part else []
+    wanted = _study(name, quick=quick, sets=[*only, *(set_ or ())], tune_c=tune_c)
     folder = directory or (Path(name) if (Path(name) / STUDY).is_file() else FOLDER / wanted.name)
     print(f"{wanted.title}: {len(wanted.trained)} rows, {wanted.trials} trials each, in {folder}", flush=True)
     places = study.Options(workers=workers, cpus=cpus, gpus=gpus, address=address)
@@ -215,7 +221,8 @@ def _study(name: str, *, quick: bool, sets: list[str] | None, tune_c: bool) -> S
         return study.load(name, quick=quick, sets=sets or (), tune_c=tune_c)
     if quick or sets or tune_c:
         raise InvalidArgumentError(
-            f"{name} is a study directory, whose study is settled: give --quick, --set and --tune-c with a name or file"
+            f"{name} is a study directory, whose study is settled: give --quick, --part, --set and --tune-c with a "
+            "name or file"
         )
     return study.frozen(name)
 

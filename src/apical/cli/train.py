@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from apical.cli.options import Root
 from apical.cli.style import command, shown
 from apical.errors import InvalidArgumentError
 from apical.train import Event, Execution, TrialResult, TrialSpec, evaluate, run
@@ -42,7 +43,7 @@ def train(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another field of the trial, as name=value.")] = None,
     dim: Annotated[list[str] | None, typer.Option(help="A dimension of the network, as name=value.")] = None,
     corrupt: Annotated[list[str] | None, typer.Option(help="A corruption of the data; may be repeated.")] = None,
-    root: Annotated[Path | None, typer.Option(help="The folder or archive that holds the data.")] = None,
+    root: Root = None,
     partial: Annotated[bool, typer.Option("--partial", help="Accept a subset of the data, and mark it so.")] = False,
     convert: Annotated[bool, typer.Option("--convert", help="Build with ReLU, then convert_ to the unit.")] = False,
     precision: Annotated[str, typer.Option(help="32, bf16-mixed or 16-mixed.")] = "32",
@@ -127,7 +128,8 @@ def showing(spec: TrialSpec) -> Iterator[Callback]:
             if event.record is not None and (event.epoch % every == 0 or event.epoch == event.epochs):
                 value = event.record["validation"][spec.metric]
                 said = "not finite" if value is None else f"{value:.4f}"
-                console.print(f"epoch {event.epoch}/{event.epochs}: {_words(event)}, validation {spec.metric} {said}")
+                line = f"epoch {event.epoch}/{event.epochs}: {_words(event)}, validation {spec.metric} {said}"
+                console.print(line, soft_wrap=True)  # a line of a log stays one line
 
         yield show
 

@@ -41,9 +41,10 @@ def convert_(
     `keep_function` starts apical branches at zero, so that the model computes what it did. Build the optimiser after
     the conversion (and after `undo`): the parameters are new.
 
-    >>> report = convert_(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), "pynada(alpha=0.5)")
-    >>> report.converted[0].after
-    'PyramidalLinear'
+    Examples:
+        >>> report = convert_(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), "pynada(alpha=0.5)")
+        >>> report.converted[0].after
+        'PyramidalLinear'
     """
     unit = Unit.parse(unit)
     chosen = check_kinds(kinds)

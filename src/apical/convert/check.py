@@ -49,6 +49,10 @@ def starts_at_zero(activation: nn.Module) -> bool:
     return y.item() == 0.0 and slope.item() != 0.0
 
 
+MANY = 20
+"""Batches: nobody shows a network so many without training it."""
+
+
 def looks_trained(model: nn.Module) -> bool:
     """Whether norms have moved from where they start, or weights are no longer independent draws."""
     norms = [module for module in model.modules() if isinstance(module, NORMS)]
@@ -58,10 +62,15 @@ def looks_trained(model: nn.Module) -> bool:
 
 
 def _has_moved(norm: nn.Module) -> bool:
-    seen, scale = getattr(norm, "num_batches_tracked", None), getattr(norm, "weight", None)
-    if isinstance(seen, Tensor) and seen.item() > 0:
-        return True
-    return isinstance(scale, Tensor) and bool((scale != scale.flatten()[0]).any())
+    """Whether scale or shift differ between channels; a norm that has neither tells by the batches it has seen.
+
+    Batches alone tell nothing where there is a scale: a look at the shapes counts as one.
+    """
+    own = [value for name in ("weight", "bias") if isinstance(value := getattr(norm, name, None), Tensor)]
+    seen = getattr(norm, "num_batches_tracked", None)
+    if not own:
+        return isinstance(seen, Tensor) and seen.item() >= MANY
+    return any(bool((value != value.flatten()[0]).any()) for value in own)
 
 
 def _rows_differ(weight: Tensor) -> bool:

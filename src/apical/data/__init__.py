@@ -1,7 +1,8 @@
 """Data sets: prepared once, read fast, hard to get wrong. The public names, loaded when first used."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from apical import lazy
 
 if TYPE_CHECKING:
     from apical.data.batches import Batch as Batch
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from apical.data.corruptions import Imbalance as Imbalance
     from apical.data.corruptions import InputNoise as InputNoise
     from apical.data.corruptions import LabelNoise as LabelNoise
+    from apical.data.corruptions import Subset as Subset
     from apical.data.corruptions import corrupt as corrupt
     from apical.data.dataset import DataSet as DataSet
     from apical.data.dataset import Split as Split
@@ -30,6 +32,7 @@ _HOME = {
     "InputNoise": "corruptions.InputNoise",
     "LabelNoise": "corruptions.LabelNoise",
     "Split": "dataset.Split",
+    "Subset": "corruptions.Subset",
     "corrupt": "corruptions.corrupt",
     "describe": "loading.describe",
     "home": "folders.home",
@@ -41,12 +44,4 @@ _HOME = {
 }
 
 __all__ = [*_HOME]  # noqa: PLE0604
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'apical.data' has no attribute {name!r}; it has {', '.join(__all__)}")
-    module, attribute = _HOME[name].split(".")
-    value = getattr(importlib.import_module(f"apical.data.{module}"), attribute)
-    globals()[name] = value
-    return value
+__getattr__ = lazy.loader(__name__, _HOME)

@@ -104,7 +104,24 @@ class Imbalance(Corruption):
         return np.flatnonzero(keep)
 
 
-KINDS: dict[str, type[Corruption]] = {c.kind: c for c in (InputNoise, LabelNoise, Imbalance)}
+@dataclass(frozen=True, kw_only=True)
+class Subset(Corruption):
+    """At most `samples` seeded samples of each split, in their old order: for quick runs."""
+
+    kind = "subset"
+    samples: int = 1000
+
+    def __post_init__(self) -> None:
+        _check(self.samples > 0, f"samples is {self.samples}, but it must be at least 1")
+
+    def apply(self, data: DataSet) -> DataSet:
+        return data.map(lambda split: split.only(self._kept(split)))
+
+    def _kept(self, split: Split) -> NDArray[np.int64]:
+        return np.sort(generator(self.kind, self.seed, split.name).permutation(len(split))[: self.samples])
+
+
+KINDS: dict[str, type[Corruption]] = {c.kind: c for c in (InputNoise, LabelNoise, Imbalance, Subset)}
 
 
 def corrupt(data: DataSet, *corruptions: Corruption | str) -> DataSet:

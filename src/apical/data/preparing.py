@@ -9,19 +9,20 @@ from pathlib import Path
 from apical.data.archives import Progress, silent
 from apical.data.cache import MANIFEST, Draft, Store, publish
 from apical.data.folders import prepared_folder
-from apical.data.recipe import Recipe, layout_for, locate
+from apical.data.recipe import Recipe, layout_for, locate, present, usual_places
 from apical.data.registry import RECIPES, get
 from apical.errors import DataError, InvalidArgumentError
 
 
 @dataclass(frozen=True)
 class Status:
-    """What `apical data list` says about one data set."""
+    """What `apical data list` says about one data set; `found`: where files lie that are not prepared yet."""
 
     recipe: Recipe
     state: str
     size: int = 0
     where: Path | None = None
+    found: Path | None = None
 
 
 def prepare(
@@ -113,7 +114,7 @@ def statuses() -> Iterator[Status]:
             continue
         folders = [p for p in (full_folder(recipe), *partial_folders(recipe)) if (p / MANIFEST).is_file()]
         if not folders:
-            yield Status(recipe, "not prepared")
+            yield Status(recipe, "not prepared", found=present(recipe, usual_places(recipe)))
         for folder in folders:
             store = Store(folder)
             yield Status(recipe, partial_mark(store) or "ready", store.size, folder)

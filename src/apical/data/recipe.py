@@ -64,16 +64,25 @@ def missing(recipe: Recipe, looked: Sequence[Path]) -> MissingDataError:
 
 def locate(recipe: Recipe, root: Path | None, progress: Progress) -> Path:
     """The folder that holds the files or their archive; downloads what is free to download."""
-    looked = [root] if root is not None else [raw_folder(recipe.store), *recipe.system_folders]
-    for place in looked:
-        if find_layout(recipe, place) is not None or find_archives(recipe, place):
-            return place
+    looked = [root] if root is not None else usual_places(recipe)
+    if (place := present(recipe, looked)) is not None:
+        return place
     if root is not None and not root.exists():
         raise MissingDataError(f"there is no {root}: --root names the folder (or archive) that holds {recipe.name}")
     if recipe.download is not None and root is None:
         recipe.download(looked[0], progress)
         return looked[0]
     raise missing(recipe, looked)
+
+
+def usual_places(recipe: Recipe) -> list[Path]:
+    """Where files are looked for that nobody named a folder of."""
+    return [raw_folder(recipe.store), *recipe.system_folders]
+
+
+def present(recipe: Recipe, places: list[Path]) -> Path | None:
+    """The first of these places that holds the files or their archive."""
+    return next((p for p in places if find_layout(recipe, p) is not None or find_archives(recipe, p)), None)
 
 
 def find_layout(recipe: Recipe, place: Path) -> Path | None:

@@ -194,7 +194,8 @@ def no_weight_decay(optimizer: Any, *, also: Sequence[str] = ()) -> Any:
 
     Call it before training starts; it replaces an earlier `exclude_from_weight_decay`.
 
-    >>> model.compile(optimizer=no_weight_decay(keras.optimizers.AdamW(weight_decay=0.01), also=["bias"]))
+    Examples:
+        >>> model.compile(optimizer=no_weight_decay(keras.optimizers.AdamW(weight_decay=0.01), also=["bias"]))
     """
     optimizer.exclude_from_weight_decay(var_names=[*LEARNED_NAMES, *also])
     return optimizer

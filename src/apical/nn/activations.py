@@ -183,7 +183,8 @@ class Shared(nn.Module):
 def no_weight_decay(model: nn.Module, *, weight_decay: float | None = None) -> list[dict[str, Any]]:
     """Two parameter groups for an optimiser: all others, and what shapes an activation, which is not decayed.
 
-    >>> torch.optim.AdamW(no_weight_decay(nn.Sequential(nn.Linear(2, 2), ADA(learnable=True))), weight_decay=0.1)
+    Examples:
+        >>> torch.optim.AdamW(no_weight_decay(nn.Sequential(nn.Linear(2, 2), ADA(learnable=True))), weight_decay=0.1)
     """
     spared: dict[int, nn.Parameter] = {}
     for module in model.modules():

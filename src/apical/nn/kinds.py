@@ -99,8 +99,9 @@ def register_unit(
 ) -> None:
     """Add a kind: a standard one by a factory of its activation, or a pyramidal one by the kinds of its branches.
 
-    >>> register_unit("gelu", activation=nn.GELU)
-    >>> register_unit("pyngelu", basal="relu", apical="gelu")
+    Examples:
+        >>> register_unit("gelu", activation=nn.GELU)
+        >>> register_unit("pyngelu", basal="relu", apical="gelu")
     """
     if not (isinstance(name, str) and name.isidentifier()):
         raise InvalidArgumentError(f"{name!r} cannot name a unit: use letters, digits and _, not starting with a digit")
@@ -178,11 +179,14 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
     if match is None:
         raise InvalidArgumentError(f"{text!r} is no unit: write a kind and its settings, e.g. pynada(alpha=0.3,c=1)")
     settings: dict[str, Any] = {}
+    known = (*_START, "alpha_init", "scope")
     for part in (match[2] or "").split(",") if (match[2] or "").strip() else []:
         key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not value or key not in (*_START, "alpha_init", "scope") or key in settings:
+        if not equals or not value or key not in known or key in settings:
+            close = get_close_matches(key.lower(), known, n=1) if key not in known else []
+            hint = f"did you mean {close[0]!r}? W" if close else "w"
             raise InvalidArgumentError(
-                f"{part.strip()!r} in {text!r} is no setting: write each of alpha, alpha_init, c, leak, scope "
+                f"{part.strip()!r} in {text!r} is no setting: {hint}rite each of alpha, alpha_init, c, leak, scope "
                 "at most once, as name=value"
             )
         settings[key] = _number_or_word(value)

@@ -18,8 +18,9 @@ class Unit:
     shares one value: the whole network, a layer, or a channel; `swish` and `pynswish` learn their beta so, from 1 on.
     Settings a kind does not have are None.
 
-    >>> Unit.parse("pynada(alpha=0.3,c=1)") == Unit("pynada", alpha=0.3, c=1)
-    True
+    Examples:
+        >>> Unit.parse("pynada(alpha=0.3,c=1)") == Unit("pynada", alpha=0.3, c=1)
+        True
     """
 
     kind: str

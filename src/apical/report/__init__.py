@@ -1,7 +1,8 @@
 """Figures and pages: numbers are gathered by pure functions, then drawn and written by others."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from apical import lazy
 
 if TYPE_CHECKING:
     from apical.report.gathering import Report as Report
@@ -17,12 +18,4 @@ _HOME = {
 }
 
 __all__ = [*_HOME]  # noqa: PLE0604
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'apical.report' has no attribute {name!r}; it has {', '.join(__all__)}")
-    module, attribute = _HOME[name].split(".")
-    value = getattr(importlib.import_module(f"apical.report.{module}"), attribute)
-    globals()[name] = value
-    return value
+__getattr__ = lazy.loader(__name__, _HOME)

@@ -59,13 +59,14 @@ class Bars(Chart):
 
 @dataclass(frozen=True)
 class Lines(Chart):
-    """Lines over a common axis."""
+    """Lines over a common axis; `ticks` names its places 0, 1, 2, ... where they are no numbers."""
 
     x_axis: str = ""
     y_axis: str = ""
     lines: tuple[Line, ...] = ()
     logarithmic: bool = False
     markers: bool = False
+    ticks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,10 @@ class Surface(Chart):
 
 @dataclass(frozen=True)
 class Pictures(Chart):
-    """Rows of small images, each row with its label."""
+    """Rows of small images, each row with its label; `columns` names what stands below each other."""
 
     rows: tuple[tuple[str, tuple[NDArray[Any], ...]], ...] = ()
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from io import StringIO
 from typing import Any
 
-from apical.report.gathering import Section
+from apical.report.gathering import Report, Section
 from apical.report.tables import Line, Table
 
 COLUMNS = (
@@ -26,6 +26,17 @@ def tests_csv(section: Section) -> str:
              "only_b", "effect_name", "effect", "needed")  # fmt: skip
     rows = ([*(getattr(c, name) for name in names), *c.trials] for c in section.comparisons)
     return _csv((*names, "trial_a", "trial_b"), rows)
+
+
+def claims_csv(report: Report) -> str:
+    """Every pair or row of every claim: what the paper prints, ours, and what follows."""
+    heads = ("claim", "text", "where", "kind", "verdict", "scope", "pair", "paper", "ours", "n", "finding", "trials")
+    rows = []
+    for v in report.verdicts:
+        common = (v.claim.id, v.claim.text, v.claim.where, v.claim.kind, v.outcome, v.scope)
+        rows += [(*common, f.what, f.paper, f.ours, f.n, f.answer, " ".join(f.trials)) for f in v.findings]
+        rows += [(*common, "", "", "", "", f"missing: {why}", "") for why in dict.fromkeys(v.missing)]
+    return _csv(heads, rows)
 
 
 def trials_csv(sections: Iterable[Section]) -> str:

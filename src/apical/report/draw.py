@@ -18,6 +18,8 @@ WIDTH = 3.6
 
 TITLE_WIDTH = 52
 """Letters."""
+MOST_TICKS = 20
+"""Names that stand beside each other below an axis."""
 LEGEND, LEGEND_ROW = "legend", 0.17
 """Files bear their own legends; on the page, where one legend serves a gallery, they are cut off by this name."""
 
@@ -42,7 +44,7 @@ STYLE: dict[str, Any] = {
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "axes.titlesize": 9,
-    "axes.titleweight": "medium",
+    "axes.titleweight": "normal",
     "axes.titlelocation": "left",
     "legend.frameon": False,
     "legend.fontsize": 7.5,
@@ -152,13 +154,17 @@ def _lines(figure: Any, chart: Lines) -> None:
     elif chart.y_axis.endswith("units (%)"):
         axis.set_ylim(bottom=0, top=max(1.0, axis.get_ylim()[1]))
     axis.set(xlabel=chart.x_axis, ylabel=chart.y_axis)
+    if chart.ticks:
+        every = -(-len(chart.ticks) // MOST_TICKS)
+        names = [shortened(name, 20) for name in chart.ticks[::every]]
+        axis.set_xticks(range(0, len(chart.ticks), every), names, rotation=90)
     if chart.x_axis == "epoch":
         ticker = extras.load("matplotlib.ticker", extra="lab")
         axis.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True, min_n_ticks=1))
     _title(figure, chart.title)
     if len(chart.lines) > 1:
         rows = -(-len(chart.lines) // 3)
-        figure.set_size_inches(WIDTH, 2.5 + LEGEND_ROW * rows)
+        figure.set_size_inches(WIDTH, (3.3 if chart.ticks else 2.5) + LEGEND_ROW * rows)
         figure.legend(loc="outside lower left", ncols=3, handlelength=1.4, columnspacing=1.0).set_gid(LEGEND)
 
 
@@ -190,7 +196,7 @@ def _surface(figure: Any, chart: Surface) -> None:
 
 def _pictures(figure: Any, chart: Pictures) -> None:
     columns = max(len(images) for _, images in chart.rows)
-    figure.set_size_inches(2 * WIDTH, 0.3 + 2 * WIDTH / (columns + 1) * len(chart.rows))
+    figure.set_size_inches(2 * WIDTH, 0.7 + 2 * WIDTH / (columns + 1) * len(chart.rows))
     axes = figure.subplots(len(chart.rows), columns, squeeze=False)
     for (label, images), row in zip(chart.rows, axes, strict=True):
         for axis, image in zip(row, images, strict=False):
@@ -199,7 +205,15 @@ def _pictures(figure: Any, chart: Pictures) -> None:
             axis.set(xticks=[], yticks=[])
             axis.spines[:].set_visible(False)
         row[0].set_ylabel(label, rotation=0, ha="right", va="center", color=palette.INK)
+    for axis, name in zip(axes[0], chart.columns, strict=False):
+        axis.set_title(textwrap.fill(shortened(name, 26), 13), loc="center", fontsize=7.5)
     _title(figure, chart.title)
+
+
+def shortened(text: str, length: int) -> str:
+    """Cut where it is longer; a label has its place."""
+    plain = " ".join(text.split())
+    return plain if len(plain) <= length else f"{plain[: length - 1]}…"
 
 
 DRAWERS: dict[type, Callable[[Any, Any], None]] = {

@@ -19,9 +19,7 @@ class Evidence:
 
     def __init__(self, studies: Sequence[StudyResults]) -> None:
         self.book = AnswerBook()
-        self.studies: dict[str, StudyResults] = {}
-        for results in studies:
-            self.studies[_free(results.study.base or results.study.name, self.studies)] = results
+        self.studies: dict[str, StudyResults] = _named(studies)
         self._rows = {(name, found.row.key): found for name, r in self.studies.items() for found in r.rows}
         self._found: dict[Pair, Comparison] = {}
 
@@ -64,6 +62,21 @@ def turned(found: Comparison) -> Comparison:
         high=-found.low, effect=-found.effect, only_a=found.only_b, only_b=found.only_a,
         over_trials=replace(over, mean=-over.mean, low=-over.high, high=-over.low),
     )  # fmt: skip
+
+
+def _named(studies: Sequence[StudyResults]) -> dict[str, StudyResults]:
+    """Each under its study's name, in the order given. Of several copies of one study, the first that can carry
+    verdicts (neither quick nor partial) has the plain name, by which claims find it; the others bear a number.
+    """
+    names: dict[int, str] = {}
+    for place in sorted(range(len(studies)), key=lambda k: _lesser(studies[k])):
+        study = studies[place].study
+        names[place] = _free(study.base or study.name, names.values())
+    return {names[place]: results for place, results in enumerate(studies)}
+
+
+def _lesser(results: StudyResults) -> bool:
+    return results.study.quick or any(part.partial for part in results.study.parts)
 
 
 def _free(name: str, taken: Iterable[str]) -> str:

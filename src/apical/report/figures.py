@@ -1,18 +1,25 @@
 """Figures of a study, gathered from its results: pure functions, nothing is drawn here."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import isfinite, nan
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from apical import stats
 from apical.report.charts import Bar, Bars, Chart, Fit, Gallery, Line, Lines
+from apical.report.datasets import classes_of
 from apical.report.numbers import TITLES, scale, show
-from apical.report.tables import kind_of, test_value, tested
+from apical.report.palette import step
+from apical.report.tables import kind_of, solved_by, test_value, tested
 from apical.study.file import Part
 from apical.study.results import RowResults, StudyResults, TrialRecord
 
 OTHERS = "rows outside the groups"
+MANY = 20
+"""With more trials than these the lowest and the highest say nothing: bands hold the middle half."""
 
 
 def galleries(study: str, results: StudyResults) -> list[Gallery]:
@@ -21,6 +28,7 @@ def galleries(study: str, results: StudyResults) -> list[Gallery]:
         approximations(study, results),
         curves(study, results),
         bars(study, results),
+        recalls(study, results),
         learning(study, results),
         alphas(study, results),
         dynamics(study, results),
@@ -30,13 +38,33 @@ def galleries(study: str, results: StudyResults) -> list[Gallery]:
 
 def bars(study: str, results: StudyResults) -> Gallery:
     """Like the paper's bar charts: one for each part, our best trial, the range over trials, the paper's number."""
-    wanted = results.study.form in ("table", "logic")
+    if results.study.form == "logic":
+        return _solved(study, results)
+    wanted = results.study.form == "table"
     charts = [_bars(study, part, _of_part(results, part)) for part in results.study.parts] if wanted else []
-    caption = (
-        "Bars: the trial that is best by validation. Whiskers: lowest and highest trial. Diamonds: the paper. "
-        "Bars start where the axis says."
-    )
-    return Gallery("Results", caption, tuple(chart for chart in charts if chart is not None))
+    shown = tuple(chart for chart in charts if chart is not None)
+    diamonds = " Diamonds: the paper." if any(b.paper is not None for c in shown for b in c.bars) else ""
+    caption = f"Bars: the trial that is best by validation. Whiskers: lowest and highest trial.{diamonds}"
+    return Gallery("Results", f"{caption} Bars start where the axis says.", shown)
+
+
+def _solved(study: str, results: StudyResults) -> Gallery:
+    """The share of trials that answer every point right: one start in 200 would make the best trial perfect."""
+    charts = []
+    for part in results.study.parts:
+        bars = tuple(_share(found) for found in _of_part(results, part) if tested(found, "accuracy"))
+        said = ", ".join(f"{bar.label} {bar.value:.3g}" for bar in bars)
+        alt = f"Bar chart of the trials that solve {part.title}, in per cent: {said}."
+        if bars:
+            charts.append(Bars(f"{study}-{part.name}-bars", part.title, alt, "trials that solve it (%)", bars))
+    caption = "Bars: the share of trials that answer every point right. Whiskers: its 95 % interval (Wilson's)."
+    return Gallery("Results", caption, tuple(charts))
+
+
+def _share(found: RowResults) -> Bar:
+    solved, count = solved_by(found), len(tested(found, "accuracy"))
+    low, high = stats.wilson(solved, count)
+    return Bar(found.row.label, kind_of(found.row), 100 * solved / count, 100 * low, 100 * high)
 
 
 def _bars(study: str, part: Part, rows: Sequence[RowResults]) -> Bars | None:
@@ -102,6 +130,60 @@ def _over_places(label: str, rows: Sequence[RowResults], places: dict[str, float
     return Line(label, kind, x, y, low, high, kind.startswith("leaky"))
 
 
+def recalls(study: str, results: StudyResults) -> Gallery:
+    """Of imbalanced data: the share of each class that is found, the classes that were thinned at the right."""
+    parts = [part for part in results.study.parts if any(c.startswith("imbalance") for c in part.corruptions)]
+    charts = [_recall(study, part, [r for r in _of_part(results, part) if not r.row.quoted]) for part in parts]
+    shown = tuple(chart for chart in charts if chart is not None)
+    caption = (
+        "Lines: the share of each class's test samples that is found, mean over trials. Bands: lowest to highest "
+        "trial. Thinned classes, with the share that they keep, stand at the right."
+    )
+    return Gallery("Recall of each class", caption, shown, _legend(shown))
+
+
+def _recall(study: str, part: Part, rows: Sequence[RowResults]) -> Lines | None:
+    tested_rows = [found for found in rows if any(t.test is not None for t in found.trials)]
+    if not tested_rows:
+        return None
+    found = {r.row.key: np.array([_recalls(t) for t in r.trials if t.test is not None]) for r in tested_rows}
+    count = min(table.shape[1] for table in found.values())
+    kept = _kept(part, count)
+    order = sorted(range(count), key=lambda k: (kept[k] < 1, k))
+    names = classes_of(tested_rows) or tuple(f"class {k}" for k in range(count))
+    ticks = tuple(names[k] if kept[k] == 1 else f"{kept[k]:.0%} of {names[k]}" for k in order)
+    lines = tuple(_recall_line(r, 100 * found[r.row.key][:, order]) for r in tested_rows)
+    said = "; ".join(f"{line.label} {line.y[0]:.3g} for {ticks[0]}, {line.y[-1]:.3g} for {ticks[-1]}" for line in lines)
+    alt = f"Recall of each class (%), {part.title}: {said}."
+    name = f"{study}-{part.name}-recalls"
+    return Lines(name, part.title, alt, "class", "recall (%)", lines, markers=True, ticks=ticks)
+
+
+def _recall_line(found: RowResults, table: NDArray[np.float64]) -> Line:
+    places, kind = tuple(float(k) for k in range(table.shape[1])), kind_of(found.row)
+    mean, low, high = _plain(table.mean(0)), _plain(table.min(0)), _plain(table.max(0))
+    return Line(found.row.label, kind, places, mean, low, high, kind.startswith("leaky"))
+
+
+def _recalls(record: TrialRecord) -> list[float]:
+    outputs = record.outputs()
+    right = outputs.outputs.argmax(1) == outputs.labels
+    counts = np.bincount(outputs.labels, minlength=outputs.outputs.shape[1])
+    return list(np.bincount(outputs.labels, weights=right, minlength=len(counts)) / np.maximum(counts, 1))
+
+
+def _kept(part: Part, count: int) -> list[float]:
+    """The share of its training samples that each class keeps."""
+    from apical.data.corruptions import Imbalance, parse  # noqa: PLC0415  torch
+
+    kept = [1.0] * count
+    for corruption in map(parse, part.corruptions):
+        if isinstance(corruption, Imbalance):
+            for label in corruption.thinned(count):
+                kept[label] *= corruption.keep
+    return kept
+
+
 def approximations(study: str, results: StudyResults) -> Gallery:
     """The approximations of a function: one panel for each unit, the trial with the median error."""
     if results.study.form != "approximation":
@@ -136,16 +218,27 @@ def _fit(study: str, found: RowResults) -> Fit | None:
 
 def learning(study: str, results: StudyResults) -> Gallery:
     """The validation metric over the epochs, one chart for each part and group."""
-    charts = list(_by_group(study, results, "learning", _validation, "validation "))
-    caption = "Mean over the trials of the chosen setting; bands from the lowest to the highest trial."
+    charts = [
+        _with_log(chart) if chart.y_axis.endswith("mse") else chart
+        for chart in _by_group(study, results, "learning", _validation, "validation {metric}")
+    ]
+    caption = f"Mean over the trials of the chosen setting; bands {_bands(results)}."
     return Gallery("Learning curves", caption, tuple(charts), _legend(charts), detail=True)
 
 
 def alphas(study: str, results: StudyResults) -> Gallery:
-    """Learned alphas (and betas of Swish) over the epochs."""
-    charts = list(_by_group(study, results, "learned", _learned, "learned value of "))
-    caption = "The learned alpha of ADA, or beta of Swish; the mean where a network has several."
+    """Learned alphas, and apart from them (another parameter, another scale) the betas of Swish, over the epochs."""
+    charts: list[Lines] = []
+    for name in _learned_names(results):
+        charts += _by_group(study, results, f"learned-{name}", partial(_learned, name=name), f"learned {name}")
+    caption = f"The mean where a network has several; bands {_bands(results)}."
     return Gallery("Learned parameters", caption, tuple(charts), _legend(charts), detail=True)
+
+
+def _learned_names(results: StudyResults) -> list[str]:
+    """The names of what the trials learned beside weights: `alpha` of `activation.alpha`; alpha comes first."""
+    entries = (e for found in results.rows for t in found.trials[:1] for e in t.history[:1])
+    return sorted({key.rpartition(".")[2] for entry in entries for key in entry.get("learned") or {}})
 
 
 def dynamics(study: str, results: StudyResults) -> Gallery:
@@ -184,24 +277,35 @@ def _by_group(
         for number, (group, rows) in enumerate(groups.items(), start=1):
             name = f"{study}-{part.name}-{what}-{number}"
             title = part.title if len(groups) == 1 else f"{part.title}: {group}"
-            axis = f"{words}{part.metric}" if what == "learning" else "value"
-            axis = f"{axis} (%)" if what == "learning" and scale(part.metric) > 1 else axis
+            unit = " (%)" if "{metric}" in words and scale(part.metric) > 1 else ""
+            axis = words.format(metric=part.metric) + unit
             chart = _over_epochs(name, title, axis, rows, read)
             if chart is not None:
                 yield chart
 
 
 def _over_epochs(
-    name: str, title: str, axis: str, rows: Iterable[RowResults], read: Callable[[TrialRecord], list[float]]
+    name: str, title: str, axis: str, rows: Sequence[RowResults], read: Callable[[TrialRecord], list[float]]
 ) -> Lines | None:
-    lines = tuple(line for found in rows if (line := _band(found, read)) is not None)
+    kinds = _coloured(rows)
+    lines = tuple(line for found in rows if (line := _band(found, kinds[found.row.key], read)) is not None)
     if not lines:
         return None
     said = "; ".join(f"{line.label} ends at {line.y[-1]:.3g}" for line in lines)
     return Lines(name, title, f"{axis} over the epochs, {title}: {said}.", "epoch", axis, lines)
 
 
-def _band(found: RowResults, read: Callable[[TrialRecord], list[float]]) -> Line | None:
+def _coloured(rows: Sequence[RowResults]) -> dict[str, str]:
+    """The kind that gives each row its colour: its unit's, or its place on the axis where they differ in that alone."""
+    places = [found.row.x for found in rows if found.row.x is not None]
+    low, width = (min(places), max(places) - min(places)) if places else (0.0, 0.0)
+    return {
+        found.row.key: kind_of(found.row) if found.row.x is None or not width else step((found.row.x - low) / width)
+        for found in rows
+    }
+
+
+def _band(found: RowResults, kind: str, read: Callable[[TrialRecord], list[float]]) -> Line | None:
     histories = [values for t in found.trials if t.finished and (values := read(t))]
     if not histories:
         return None
@@ -211,13 +315,19 @@ def _band(found: RowResults, read: Callable[[TrialRecord], list[float]]) -> Line
     if not known.any():
         return None
     table, epochs = table[:, known], np.flatnonzero(known) + 1
-    mean, low, high = np.nanmean(table, 0), np.nanmin(table, 0), np.nanmax(table, 0)
+    ends = (25, 75) if len(histories) > MANY else (0, 100)
+    mean, (low, high) = np.nanmean(table, 0), np.nanpercentile(table, ends, axis=0)
     dashed = kind_of(found.row).startswith("leaky")
     several = len(histories) > 1
     return Line(
-        found.row.label, kind_of(found.row), _plain(epochs), _plain(mean), _plain(low) if several else (),
+        found.row.label, kind, _plain(epochs), _plain(mean), _plain(low) if several else (),
         _plain(high) if several else (), dashed,
     )  # fmt: skip
+
+
+def _bands(results: StudyResults) -> str:
+    most = max((len(found.trials) for found in results.rows), default=0)
+    return "hold the middle half of the trials" if most > MANY else "from the lowest to the highest trial"
 
 
 def _validation(record: TrialRecord) -> list[float]:
@@ -225,8 +335,9 @@ def _validation(record: TrialRecord) -> list[float]:
     return [_number((e.get("validation") or {}).get(record.metric)) * unit for e in record.history]
 
 
-def _learned(record: TrialRecord) -> list[float]:
-    values = [[_number(v) for v in (entry.get("learned") or {}).values()] for entry in record.history]
+def _learned(record: TrialRecord, *, name: str) -> list[float]:
+    entries = [(entry.get("learned") or {}).items() for entry in record.history]
+    values = [[_number(v) for key, v in entry if key.rpartition(".")[2] == name] for entry in entries]
     return [float(np.mean(v)) for v in values] if values and all(values) else []
 
 

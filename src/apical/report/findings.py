@@ -6,16 +6,32 @@ from statistics import median
 
 import numpy as np
 
+from apical import stats
 from apical.report.comparison import Comparison
 from apical.report.evidence import Evidence, Ref
-from apical.report.numbers import gain, scale, show, show_p
+from apical.report.numbers import gain, scale, show, show_share
 from apical.report.rules import VANISHED, Finding
-from apical.report.tables import test_value, tested
+from apical.report.tables import solved_by, test_value, tested
+from apical.report.wording import (
+    between,
+    compared,
+    minus,
+    name,
+    pair_name,
+    printed,
+    printed_pair,
+    ratio,
+    samples_and_trials,
+    trials,
+    turned_sign,
+)  # fmt: skip
 from apical.study.claim import Claim
 from apical.study.results import RowResults, TrialRecord
 
 MEASURED = ("seconds", "parameters", "mse")
 """Metrics of a trial itself: no test samples stand for others here (mse is that of a whole curve)."""
+OF_TWO = sqrt(2)
+"""A printed number comes from trials and samples like ours: a difference of the two is so much wider than one alone."""
 Rows = tuple[RowResults, RowResults]
 
 
@@ -64,12 +80,21 @@ def _on_test(a: RowResults, b: RowResults, claim: Claim, evidence: Evidence, pos
     metric = metric_of(claim, a)
     found = _comparison(claim, evidence, position, metric)
     if found is None:
-        return Finding(0, f"{name(a)} and {name(b)} could not be compared")
+        return _incomparable(a, b)
     sign = found.shown if found.shown == _trend(found) else 0
-    words, printed = pair_words(a, b, found), _printed_gain(a, b, metric)
-    if sign == 0 and found.low <= 0 <= found.high and printed is not None and printed > _ends(found)[1]:
-        return Finding(-1, f"{words}, which excludes the printed gain of {show(metric, printed)}", found.trials)
-    return Finding(sign, words, found.trials)
+    gap = _printed_gain(a, b, metric)
+    if sign == 0 and found.low <= 0 <= found.high and gap is not None and gap > max(0.0, _wider(_ends(found))[1]):
+        sign = -1
+    return _pair(sign, a, b, found, printed_pair(a, b, metric))
+
+
+def _pair(sign: int, a: RowResults, b: RowResults, found: Comparison, paper: str) -> Finding:
+    title = pair_name(a, b) if found.metric == a.part.metric else f"{pair_name(a, b)}, test {found.metric}"
+    return Finding(sign, title, compared(a, b, found), paper, samples_and_trials(found), found.trials)
+
+
+def _incomparable(a: RowResults, b: RowResults) -> Finding:
+    return Finding(0, pair_name(a, b), "could not be compared")
 
 
 def _comparison(claim: Claim, evidence: Evidence, position: int, metric: str) -> Comparison | None:
@@ -94,22 +119,64 @@ def _printed_gain(a: RowResults, b: RowResults, metric: str) -> float | None:
     return gain(metric, (a.row.paper[metric].value - b.row.paper[metric].value) / scale(metric))
 
 
+def _wider(ends: tuple[float, float]) -> tuple[float, float]:
+    """The interval for another such difference, as uncertain as this one."""
+    middle, half = sum(ends) / 2, (ends[1] - ends[0]) / 2
+    return middle - OF_TWO * half, middle + OF_TWO * half
+
+
 def _trial_by_trial(a: RowResults, b: RowResults, what: str, of_a: dict[int, float], of_b: dict[int, float]) -> Finding:
     metric = what.removeprefix("validation ")
-    gains = [gain(metric, of_a[seed] - of_b[seed]) for seed in sorted(of_a.keys() & of_b.keys())]
-    sign = 1 if gains and min(gains) > 0 else -1 if gains and max(gains) < 0 else 0
-    words = f"{name(a)} has better {what} than {name(b)} in {sum(g > 0 for g in gains)} of {len(gains)} trials"
-    return Finding(sign, words, _digests(a, b))
+    seeds = sorted(of_a.keys() & of_b.keys())
+    title = f"{pair_name(a, b)}, {what}"
+    if not seeds:
+        return Finding(0, title, "not measured")
+    first, second = [of_a[s] for s in seeds], [of_b[s] for s in seeds]
+    gains = [gain(metric, x - y) for x, y in zip(first, second, strict=True)]
+    ratios = metric in ("seconds", "mse") and min(*first, *second) > 0
+    if ratios:
+        words, summary = ratio(first, second)
+    else:
+        summary = stats.summarise(np.subtract(first, second))
+        words = f"{show(metric, summary.mean, sign=True)} {between(metric, summary.low, summary.high)}"
+    agreed = 1 if min(gains) > 0 else -1 if max(gains) < 0 else 0
+    sign = agreed if agreed == turned_sign(metric, summary, ratios=ratios) else 0
+    words += f", better in {sum(g > 0 for g in gains)} of {len(gains)}"
+    return Finding(sign, title, words, "", trials(len(seeds)), _digests(a, b))
 
 
 def _against_quoted(a: RowResults, b: RowResults, metric: str) -> Finding:
-    """A printed number has no samples: ours must lie beyond it by two standard errors."""
+    """A printed number has no samples: ours must lie beyond it by two standard errors of such a difference."""
+    low, high = _quoted_ends(a, b, metric)
+    sign = 1 if low > 0 else -1 if high < 0 else 0
+    return _quoted(sign, a, b, metric, printed_pair(a, b, metric))
+
+
+def _quoted(sign: int, a: RowResults, b: RowResults, metric: str, paper: str) -> Finding:
     values = [_value(found, metric) for found in (a, b)]
-    difference = gain(metric, values[0] - values[1])
-    error = max(_standard_error(found.best, metric) for found in (a, b))
-    sign = int(np.sign(difference)) if abs(difference) > 2 * error else 0
-    words = f"{name(a)} {show(metric, values[0])} against {name(b)} {show(metric, values[1])} as quoted"
-    return Finding(sign, words, tuple(f.best.digest for f in (a, b) if f.best is not None))
+    half = show(metric, 2 * OF_TWO * _largest_error(a, b, metric))
+    words = f"{minus(metric, *values)} ± {half}, one side as quoted"
+    digests = tuple(f.best.digest for f in (a, b) if f.best is not None)
+    return Finding(sign, pair_name(a, b), words, paper, _tested_on(a, b), digests)
+
+
+def _quoted_ends(a: RowResults, b: RowResults, metric: str) -> tuple[float, float]:
+    """The gain over a quoted number, minus and plus two standard errors."""
+    difference = gain(metric, _value(a, metric) - _value(b, metric))
+    error = 2 * OF_TWO * _largest_error(a, b, metric)
+    return difference - error, difference + error
+
+
+def _largest_error(a: RowResults, b: RowResults, metric: str) -> float:
+    return max(_standard_error(found.best, metric) for found in (a, b))
+
+
+def _tested_on(*rows: RowResults) -> str:
+    """How many samples and trials stand behind rows."""
+    best = next((found for found in rows if found.best is not None), None)
+    if best is None or best.best is None or best.best.test is None:
+        return ""
+    return f"{len(best.best.outputs().ids):,} samples, {trials(len(best.trials))}"
 
 
 def _value(found: RowResults, metric: str) -> float:
@@ -120,35 +187,30 @@ def _value(found: RowResults, metric: str) -> float:
 def _gain(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
     a, b = rows
     metric = metric_of(claim, a)
-    printed = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
+    wanted = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
+    paper = f"{BOUNDS[claim.bound]}{show(metric, gain(metric, wanted), sign=True)}"
     if a.row.quoted or b.row.quoted:
-        yield _gain_on_quoted(a, b, metric, claim.bound, printed)
+        yield _quoted(_gain_sign(claim.bound, _quoted_ends(a, b, metric), wanted), a, b, metric, paper)
         return
     found = _comparison(claim, evidence, position, metric)
     if found is None:
-        yield Finding(0, f"{name(a)} and {name(b)} could not be compared")
+        yield _incomparable(a, b)
         return
-    words = f"{pair_words(a, b, found)}, printed {show(metric, printed, sign=True)}"
-    yield Finding(_gain_sign(claim.bound, _ends(found), printed), words, found.trials)
+    yield _pair(_gain_sign(claim.bound, _ends(found), wanted), a, b, found, paper)
 
 
-def _gain_on_quoted(a: RowResults, b: RowResults, metric: str, bound: str, printed: float) -> Finding:
-    """Two standard errors around our value stand for the interval."""
-    difference = gain(metric, _value(a, metric) - _value(b, metric))
-    error = 2 * max(_standard_error(found.best, metric) for found in (a, b))
-    sign = _gain_sign(bound, (difference - error, difference + error), printed)
-    words = f"{name(a)} beyond {name(b)} as quoted: {show(metric, difference, sign=True)} ± {show(metric, error)}"
-    trials = tuple(f.best.digest for f in (a, b) if f.best is not None)
-    return Finding(sign, f"{words}, printed {show(metric, printed, sign=True)}", trials)
+BOUNDS = {"about": "", "at-least": "at least ", "at-most": "at most "}
 
 
 def _gain_sign(bound: str, ends: tuple[float, float], printed: float) -> int:
-    low, high = ends
+    (low, high), (lowest, highest) = ends, _wider(ends)
     if bound == "at-least":
-        return 1 if low >= printed and low > 0 else -1 if high < printed else 0
+        return 1 if low >= printed and low > 0 else -1 if highest < printed else 0
     if bound == "at-most":
-        return 1 if high <= printed and low > 0 else -1 if low > printed else 0
-    return -1 if not low <= printed <= high else int(low > 0)
+        return 1 if high <= printed and low > 0 else -1 if lowest > printed else 0
+    if not lowest <= printed <= highest:
+        return -1
+    return int(low <= printed <= high and low > 0)
 
 
 def _largest(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
@@ -159,10 +221,12 @@ def _largest(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowRes
     first = _comparison(claim, evidence, 0, claim.metric or a.part.metric)
     found = _comparison(claim, evidence, position, metric_of(claim, a))
     if first is None or found is None:
-        yield Finding(0, f"{name(a)} and {name(b)} could not be compared")
+        yield _incomparable(a, b)
         return
-    sign = 1 if found.gain <= first.gain else -1 if _ends(found)[0] > _ends(first)[1] else 0
-    yield Finding(sign, pair_words(a, b, found), found.trials)
+    halves = [(ends[1] - ends[0]) / 2 for ends in (_ends(first), _ends(found))]
+    apart = abs(first.gain - found.gain) > sqrt(sum(half**2 for half in halves))
+    sign = int(np.sign(first.gain - found.gain)) if apart else 0
+    yield _pair(sign, a, b, found, printed_pair(a, b, found.metric))
 
 
 def _about(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
@@ -170,15 +234,15 @@ def _about(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResul
     metric = metric_of(claim, found)
     value = test_value(found.best, metric)
     if value is None:
-        yield Finding(0, f"{name(found)} has no number")
+        yield Finding(0, name(found), "no number")
         return
-    printed = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
+    wanted = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
     values = [v for _, v in tested(found, metric)]
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     error = sqrt(_standard_error(found.best, metric) ** 2 + spread**2)
-    sign = 1 if abs(value - printed) <= 2 * error else -1
-    words = f"{name(found)} {show(metric, value)} with a standard error of {show(metric, error)}"
-    yield Finding(sign, f"{words}, printed {show(metric, printed)}", _digests(found))
+    sign = 1 if abs(value - wanted) <= 2 * error else -1
+    words = f"{show(metric, value)} ± {show(metric, 2 * error)}"
+    yield Finding(sign, name(found), words, show(metric, wanted), _tested_on(found), _digests(found))
 
 
 def _range(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
@@ -186,12 +250,13 @@ def _range(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResul
     metric = metric_of(claim, found)
     value = test_value(found.best, metric)
     if value is None:
-        yield Finding(0, f"{name(found)} has no number")
+        yield Finding(0, name(found), "no number")
         return
     low, high = (figure / scale(metric) for figure in claim.paper[:2])
-    outside = max(low - value, value - high, 0.0)
-    sign = 1 if outside == 0 else -1 if outside > 2 * _standard_error(found.best, metric) else 0
-    yield Finding(sign, f"{name(found)} {show(metric, value)}", _digests(found))
+    outside, error = max(low - value, value - high, 0.0), 2 * _standard_error(found.best, metric)
+    sign = 1 if outside == 0 else -1 if outside > error else 0
+    words, paper = f"{show(metric, value)} ± {show(metric, error)}", f"{show(metric, low)} to {show(metric, high)}"
+    yield Finding(sign, name(found), words, paper, _tested_on(found), _digests(found))
 
 
 def _cost(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
@@ -202,9 +267,12 @@ def _cost(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResult
     more = [of_a[s] / of_b[s] - 1 if relative else of_a[s] - of_b[s] for s in seeds]
     inside = [claim.paper[0] <= value <= claim.paper[1] for value in more]
     sign = 1 if inside and all(inside) else -1 if inside and not any(inside) else 0
-    form = "+.1%" if relative else "+.3g"
-    said = f"{min(more):{form}} to {max(more):{form}}" if more else "not measured"
-    yield Finding(sign, f"{claim.metric} of {name(a)} beyond {name(b)}: {said}", _digests(a, b))
+    form = "+.4g"
+    percent = [(100 * v, " %") if relative else (v, "") for v in more]
+    said = " to ".join(f"{v:{form}}{unit}" for v, unit in dict.fromkeys((min(percent), max(percent)))) if more else ""
+    paper = " to ".join(f"{100 * v:+g} %" if relative else f"{v:+g}" for v in claim.paper[:2])
+    title = f"{claim.metric} of {pair_name(a, b)}"
+    yield Finding(sign, title, said or "not measured", paper, trials(len(more)) if more else "", _digests(a, b))
 
 
 def _stable(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
@@ -212,8 +280,11 @@ def _stable(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResu
     faults = {fault for t in found.trials if (fault := _unstable(t))}
     if found.best is not None and _at_chance(found.best):
         faults.add("the best trial is at chance")
-    words = f"{name(found)}: {', '.join(sorted(faults)) or 'every trial converged'}"
-    yield Finding(-1 if faults else 1, words, _digests(found))
+    words = ", ".join(sorted(faults)) or "every trial converged"
+    if (value := test_value(found.best, found.part.metric)) is not None:
+        words += f", best {show(found.part.metric, value)}"
+    paper = printed(found, found.part.metric)
+    yield Finding(-1 if faults else 1, name(found), words, paper, trials(len(found.trials)), _digests(found))
 
 
 def _unstable(record: TrialRecord) -> str:
@@ -234,19 +305,21 @@ def _at_chance(record: TrialRecord) -> bool:
 
 def _solves(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
     (found,) = rows
-    solved = sum(t.test is not None and t.test.get("accuracy") == 1.0 for t in found.trials)
-    words = f"{name(found)}: {solved} of {len(found.trials)} trials answer every point right"
-    yield Finding(1 if solved else -1, words, _digests(found))
+    solved = solved_by(found)
+    words = f"every point right in {show_share(solved, len(found.trials))} trials"
+    paper = printed(found, "accuracy")
+    yield Finding(1 if solved else -1, name(found), words, paper, trials(len(found.trials)), _digests(found))
 
 
 def _vanishing(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
     (found,) = rows
     shares = [share for t in found.trials for share in smallest_gradient_shares(t)]
     if not shares:
-        yield Finding(0, f"{name(found)}: no gradients were recorded")
+        yield Finding(0, name(found), "no gradients were recorded")
         return
-    words = f"{name(found)}: the smallest layer's gradient is {min(shares):.1e} of the largest's at least"
-    yield Finding(1 if min(shares) >= VANISHED else -1, words, _digests(found))
+    words = f"the smallest layer's gradient is at least {min(shares):.1e} of the largest's"
+    sign = 1 if min(shares) >= VANISHED else -1
+    yield Finding(sign, name(found), words, "", trials(len(found.trials)), _digests(found))
 
 
 def smallest_gradient_shares(record: TrialRecord) -> list[float]:
@@ -281,19 +354,6 @@ def _standard_error(record: TrialRecord | None, metric: str) -> float:
     if record is None or value is None or scale(metric) == 1:
         return 0.0
     return sqrt(value * (1 - value) / len(record.outputs().ids))
-
-
-def pair_words(a: RowResults, b: RowResults, found: Comparison) -> str:
-    """A comparison in words."""
-    metric = found.metric
-    ends = f"{show(metric, found.low, sign=True)} to {show(metric, found.high, sign=True)}"
-    p = f"p {show_p(found.p_value)}, adjusted {show_p(found.p_holm)}"
-    return f"{name(a)} against {name(b)}: {show(metric, found.difference, sign=True)} ({ends}), {p}"
-
-
-def name(found: RowResults) -> str:
-    """A row with its part."""
-    return f"{found.row.label} ({found.part.title})"
 
 
 def _digests(*rows: RowResults) -> tuple[str, ...]:

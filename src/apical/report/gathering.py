@@ -2,21 +2,24 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isfinite
+from pathlib import Path
 
 import apical
 from apical.report import figures, tables, timing, verdicts
 from apical.report.charts import Gallery
 from apical.report.comparison import Comparison
+from apical.report.datasets import Data, datasets
 from apical.report.evidence import Evidence
 from apical.report.numbers import Number, of_trial, show
+from apical.report.protocol import deviations
 from apical.report.rules import OUTCOMES, RULES, Verdict
 from apical.report.tables import Table
 from apical.report.timing import Times
-from apical.study.claim import Claim, claims
+from apical.study.claim import claims
 from apical.study.file import Study
 from apical.study.results import StudyResults, TrialRecord
 
@@ -55,6 +58,9 @@ class Section:
     seeds: tuple[int, ...]
     states: Mapping[str, int]
     command: str
+    deviations: tuple[str, ...] = ()
+    data: tuple[Data, ...] = ()
+    commands: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -83,9 +89,9 @@ def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool =
     judged = verdicts.relevant(claims(), evidence)
     wanted = [pair for name, results in evidence.studies.items() for pair in tables.pairs(name, results)]
     evidence.make([*wanted, *(pair for claim in judged for pair in verdicts.needed_tests(claim, evidence))])
-    shipped = _shipped(judged)
+    shipped = _shipped([*evidence.studies, *(name for claim in judged for name in claim.studies)])
     found = tuple(sorted((verdicts.judge(claim, evidence, shipped) for claim in judged), key=_unjudged_last))
-    sections = tuple(_section(name, evidence, pictures=pictures) for name in evidence.studies)
+    sections = tuple(_section(name, evidence, shipped, pictures=pictures) for name in evidence.studies)
     return Report(
         title or _title(sections), sections, found, _summary(found, sections), RULES,
         tuple(dict.fromkeys(evidence.book.faults)), _overview(), apical.__version__,
@@ -93,26 +99,44 @@ def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool =
     )  # fmt: skip
 
 
-def slim(report: Report) -> Report:
-    """The report without details and tuning trials, for a page that would be too large; the folder has them."""
-    sections = tuple(
-        replace(
-            s, galleries=tuple(g for g in s.galleries if not g.detail), trials=tuple(t for t in s.trials if t.final)
-        )
-        for s in report.sections
+Slimming = tuple[str, Callable[["Section"], "Section"]]
+
+
+def slimmer(report: Report) -> Iterator[Report]:
+    """Ever smaller pages of a report that is too large for one, each saying what it lacks; the folder has it all."""
+    best, details = "all but the best trials to tables/trials.csv", "learning curves and dynamics to figures/"
+    steps: tuple[Slimming, ...] = (
+        ("tuning trials to tables/trials.csv", _without_trials(lambda t, _: t.final)),
+        (best, _without_trials(lambda t, best: t.digest in best)),
+        (f"{best}, {details}", _without_galleries(lambda g: not g.detail)),
+        (f"{best}, all figures of the studies to figures/", _without_galleries(lambda _: False)),
     )
-    left_out = "To stay small, this page leaves learning curves and dynamics to figures/, tuning trials to tables/."
-    return replace(report, sections=sections, summary=(*report.summary, left_out))
+    sections = report.sections
+    for words, step in steps:
+        sections = tuple(step(s) for s in sections)
+        said = f"To stay small, this page leaves {words}."
+        yield replace(report, sections=sections, summary=(*report.summary, said))
 
 
-def _shipped(judged: Sequence[Claim]) -> dict[str, Study]:
-    from apical.study.loading import load, names  # noqa: PLC0415  only a report with claims needs the files
+def _without_trials(keep: Callable[[Trial, set[str]], bool]) -> Callable[[Section], Section]:
+    def step(section: Section) -> Section:
+        best = {found.best.digest for found in section.results.rows if found.best is not None}
+        return replace(section, trials=tuple(t for t in section.trials if keep(t, best)))
 
-    wanted = {study for claim in judged for study in claim.studies}
+    return step
+
+
+def _without_galleries(keep: Callable[[Gallery], bool]) -> Callable[[Section], Section]:
+    return lambda section: replace(section, galleries=tuple(g for g in section.galleries if keep(g)))
+
+
+def _shipped(wanted: Sequence[str]) -> dict[str, Study]:
+    from apical.study.loading import load, names  # noqa: PLC0415  only a report of the paper's studies needs the files
+
     return {name: load(name) for name in names() if name in wanted}
 
 
-def _section(name: str, evidence: Evidence, *, pictures: bool) -> Section:
+def _section(name: str, evidence: Evidence, shipped: Mapping[str, Study], *, pictures: bool) -> Section:
     results = evidence.studies[name]
     shown = figures.galleries(name, results)
     if pictures:
@@ -125,6 +149,8 @@ def _section(name: str, evidence: Evidence, *, pictures: bool) -> Section:
         {found.row.key: f"{found.row.label}, {found.part.title}" for found in results.rows}, tuple(shown),
         tuple(timing.times(results)), tuple(records), tuple(sorted({t.seed for t in records})),
         {state: count for state, count in results.states.items() if count}, _command(results),
+        deviations(results.study, shipped.get(results.study.base)), datasets(results),
+        _commands(results),
     )  # fmt: skip
 
 
@@ -152,7 +178,27 @@ def _trial(record: TrialRecord, row: str, setting: str, final: bool) -> Trial:
 
 def _command(results: StudyResults) -> str:
     """What would run the rest, wherever the directory came from."""
-    return f"apical study run {shlex.quote(str(results.directory))}"
+    return f"apical study run {shlex.quote(str(shown_path(results.directory)))}"
+
+
+def _commands(results: StudyResults) -> tuple[str, ...]:
+    """The commands that were given; the directory is named as `shown_path` does, wherever it was then."""
+    return tuple(_with_path(command, shlex.quote(str(shown_path(results.directory)))) for command in results.commands)
+
+
+def _with_path(command: str, shown: str) -> str:
+    words = command.split(" ")
+    words[:1] = ["apical"] if words[0] in ("-c", "-m", "__main__.py") else words[:1]  # started through python itself
+    for place, word in enumerate(words[:-1]):
+        if word in ("-d", "--directory"):
+            words[place + 1] = shown
+    return " ".join(words)
+
+
+def shown_path(directory: Path) -> Path:
+    """Within the present folder where it is: a page that is handed on need not tell where its writer works."""
+    absolute = directory.absolute()
+    return absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else directory
 
 
 def _unjudged_last(found: Verdict) -> bool:
@@ -166,9 +212,11 @@ def _title(sections: Sequence[Section]) -> str:
 
 def _summary(found: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str, ...]:
     counts = Counter(v.outcome for v in found)
-    said = [f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome]]
+    said = [f"{counts[o]} {'without a verdict' if o == 'no verdict' else o}" for o in OUTCOMES if counts[o]]
     many = f"{len(found)} claims of the paper are" if len(found) > 1 else "One claim of the paper is"
     lines = [f"{many} about these studies: {', '.join(said)}."] if found else []
+    if part := sum(bool(v.scope) for v in found):
+        lines.append(f"{part} of them speak of more than was run, and are judged on what was: each says on how much.")
     for section in sections:
         lines += _state_of(section) + _results_of(section)
     return tuple(dict.fromkeys(lines))
@@ -204,15 +252,29 @@ def _state_of(section: Section) -> list[str]:
     study, lines = section.study, []
     if study.quick:
         lines.append(
-            f"{study.title} is a quick variant: it shows that everything works, not what the paper's trials give."
+            f"{section.title} is a quick variant: it shows that everything works, not what the paper's trials give."
         )
     partial = [part for part in study.parts if part.partial]
     if partial:
-        lines.append(f"{study.title} was trained on a part of its data ({partial[0].partial}).")
+        lines.append(f"{section.title} was trained on a part of its data ({partial[0].partial}).")
+    if section.deviations:
+        lines.append(
+            f"{section.title} was not run with the paper's protocol ({'; '.join(section.deviations)}): "
+            "rows that differ carry no verdict."
+        )
     if not section.results.finished:
-        done = sum(section.states.get(state, 0) for state in ("done", "diverged"))
-        lines.append(f"{study.title} is unfinished: {done} of {sum(section.states.values())} trials are done.")
+        lines.append(f"{section.title} is unfinished: {progress(section)}.")
     return lines
+
+
+def progress(section: Section) -> str:
+    """How many trials are done of how many, those that tune and those of chosen settings."""
+    done = sum(section.states.get(state, 0) for state in ("done", "diverged"))
+    finals = {t.digest for found in section.results.rows for t in found.trials}
+    tuning = {t.digest for found in section.results.rows for s in found.settings for t in s.trials if t.finished}
+    only = len(tuning - finals)
+    told = f" ({only} of them serve to tune alone, and do not count in the tables)" if only else ""
+    return f"{done} of {sum(section.states.values())} trials are done{told}"
 
 
 def _overview() -> tuple[Gallery, ...]:

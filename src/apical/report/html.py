@@ -7,12 +7,13 @@ from typing import Any
 from apical import extras
 from apical.report import palette
 from apical.report.charts import Chart, Pictures
-from apical.report.gathering import Report, Section, Trial
+from apical.report.gathering import Report, Section, Trial, progress
 from apical.report.numbers import show, show_count, show_p
 from apical.report.rules import OUTCOMES
 from apical.report.sides import Sides
 from apical.report.svg import inline
 from apical.report.tables import Table
+from apical.report.verdicts import decisive
 
 SHORT = 16
 """Letters of a digest that name a trial on the page."""
@@ -44,6 +45,7 @@ def page(
             js=markup((TEMPLATES / "page.js").read_text(encoding="utf-8")),
             svg=lambda chart: markup(inline(drawings[chart.name], name=chart.name, alt=chart.alt)),
             anchor=_anchors(markup),
+            on_page={t.digest for section in report.sections for t in section.trials},
             is_wide=lambda chart: isinstance(chart, Pictures),
             show=show,
             show_p=show_p,
@@ -52,6 +54,9 @@ def page(
             short=lambda digests: " ".join(digest[:SHORT] for digest in digests),
             has_paper=has_paper,
             has_tests=has_tests,
+            has_solved=has_solved,
+            progress=progress,
+            decisive=lambda v: decisive(v.outcome, v.findings),
             label=_label,
             duration=duration,
         )
@@ -66,6 +71,11 @@ def has_paper(table: Table) -> bool:
 def has_tests(table: Table) -> bool:
     """True where rows of the table were tested against each other."""
     return any(line.baseline or line.rival for line in table.lines)
+
+
+def has_solved(table: Table) -> bool:
+    """True where it is told how many trials solve the task."""
+    return any(line.solved for line in table.lines)
 
 
 def duration(seconds: float) -> str:

@@ -3,9 +3,13 @@
 import unicodedata
 from collections.abc import Sequence
 
-from apical.report.charts import slug
-from apical.report.gathering import Report, Section
-from apical.report.html import charts_of, has_paper
+from apical.report.charts import Chart, Pictures, slug
+from apical.report.comparison import Comparison
+from apical.report.datasets import Data
+from apical.report.gathering import Report, Section, progress
+from apical.report.html import charts_of, has_paper, has_solved, has_tests
+from apical.report.numbers import show_p
+from apical.report.rules import Verdict
 from apical.report.tables import Line, Table
 
 _COMMANDS = {
@@ -31,9 +35,12 @@ HEAD = r"""\documentclass[10pt]{article}
 
 
 MARKED = (
-    r"$^\dagger$, $^\ddagger$: better than the group's baseline at 0.05, 0.01. Bold: best of its group. Ours: the "
-    "trial that is best by validation."
+    r"$^\dagger$, $^\ddagger$: better than the group's baseline at 0.05, 0.01. Bold: best of its group. $p$: against "
+    r"the group's baseline and against its best other row ($\uparrow$ better, $\downarrow$ worse), in brackets "
+    "adjusted by Holm for all tests of the study."
 )
+ARROWS = {"better": r"$\uparrow$", "worse": r"$\downarrow$", "equal": "$=$"}
+OURS, DIFFERENCE = "Ours: the trial that is best by validation.", " Diff.: ours $-$ paper."
 
 
 def escape(text: str) -> str:
@@ -45,15 +52,31 @@ def latex(report: Report) -> str:
     """The whole document; it takes `tables/*.tex` and `figures/*.pdf` from beside it."""
     parts = [HEAD, rf"\section*{{{escape(report.title)}}}", f"Made {escape(report.made)} by apical {report.version}."]
     parts += [escape(line) + "\n" for line in report.summary]
-    if report.verdicts:
-        parts += [r"\begin{itemize}"]
-        parts += [rf"\item {escape(v.claim.text)} \textbf{{{v.outcome}}}: {escape(v.reason)}." for v in report.verdicts]
-        parts += [r"\end{itemize}"]
+    parts += _claims(report.verdicts)
     for section in report.sections:
         parts += _section(section)
-    names = [rf"\includegraphics[width=0.48\linewidth]{{figures/{c.name}.pdf}}" for c in charts_of(report)]
-    parts += [r"\hfill".join(names[k : k + 2]) + r"\par" for k in range(0, len(names), 2)]
+    parts += _figures(charts_of(report))
     return "\n".join([*parts, r"\end{document}", ""])
+
+
+def _figures(charts: Sequence[Chart]) -> list[str]:
+    """Two in a line; sheets of pictures have one to themselves."""
+    wide = [c for c in charts if isinstance(c, Pictures)]
+    names = [rf"\includegraphics[width=0.48\linewidth]{{figures/{c.name}.pdf}}" for c in charts if c not in wide]
+    lines = [r"\hfill".join(names[k : k + 2]) + r"\par" for k in range(0, len(names), 2)]
+    return [*lines, *(rf"\includegraphics[width=\linewidth]{{figures/{c.name}.pdf}}\par" for c in wide)]
+
+
+def _claims(verdicts: Sequence[Verdict]) -> list[str]:
+    """Each claim with its verdict, where it stands, and what decided it."""
+    if not verdicts:
+        return []
+    items = []
+    for v in verdicts:
+        scope = f" ({v.scope})" if v.scope else ""
+        where = rf"{{\footnotesize {escape(v.claim.where)}.}}"
+        items.append(rf"\item {escape(v.claim.text)} {where} \textbf{{{v.outcome}}}{scope}: {escape(v.reason)}.")
+    return [r"\subsection*{Claims}", r"\begin{itemize}", *items, r"\end{itemize}"]
 
 
 def table_file(section: Section, table: Table) -> str:
@@ -64,15 +87,20 @@ def table_file(section: Section, table: Table) -> str:
 def table_text(section: Section, table: Table) -> str:
     """One table, in the paper's form with its numbers beside ours."""
     paper = has_paper(table)
-    heads = ["Unit", "Parameter", *(["Paper"] if paper else []), "Ours", *(["Ours $-$ paper"] if paper else [])]
-    heads += [r"Mean $\pm$ sd", "Trials"]
-    groups = [[_line(line, paper) for line in lines] for _, lines in table.groups]
+    heads = ["Unit", "Parameter", *(["Paper"] if paper else []), "Ours", *(["Diff."] if paper else [])]
+    heads += [r"Mean $\pm$ sd", "Trials", *(["Solved"] if has_solved(table) else [])]
+    heads += ["$p$: baseline (Holm)", "$p$: rival (Holm)"] if has_tests(table) else []
+    groups = [[_line(line, table) for line in lines] for _, lines in table.groups]
     body = "\n\\midrule\n".join("\n".join(rows) for rows in groups)
+    difference = DIFFERENCE if paper else ""
+    marked = f" {MARKED}" if has_tests(table) else ""
     remarks = "".join(f" {escape(r)}" for r in table.remarks)
-    caption = f"{escape(section.study.title)}. {escape(table.title)}: {escape(table.heading)}. {MARKED}{remarks}"
+    named = f"{escape(section.title)}. {escape(table.title)}: {escape(table.heading)}."
+    caption = f"{named} {OURS}{difference}{marked}{remarks}"
     columns = "ll" + "r" * (len(heads) - 2)
     return "\n".join([
-        r"\begin{table}[htbp]", r"\centering", r"\small", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}",
+        r"\begin{table}[htbp]", r"\centering", r"\footnotesize\setlength{\tabcolsep}{3pt}",
+        rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule", " & ".join(heads) + r" \\", r"\midrule", body, r"\bottomrule", r"\end{tabular}", r"\end{table}",
         "",
     ])  # fmt: skip
@@ -82,13 +110,24 @@ def _section(section: Section) -> list[str]:
     lines = [rf"\section*{{{escape(section.study.title)}}}"]
     lines += [escape(line) + "\n" for line in (section.study.source, *section.study.notes) if line]
     if not section.results.finished:
-        lines.append(rf"\textbf{{Unfinished.}} This runs the rest: \texttt{{{escape(section.command)}}}" + "\n")
+        rest = rf"This runs the rest: \texttt{{{escape(section.command)}}}"
+        lines.append(rf"\textbf{{Unfinished.}} {escape(progress(section))}. {rest}" + "\n")
     lines += [rf"\input{{tables/{table_file(section, table)}}}" for table in section.tables]
+    lines += [_data(data) for data in section.data]
     facts = [f"{escape(k)}: {escape(v)}" for k, v in section.results.environment.items()]
     return [*lines, r"{\footnotesize " + "; ".join(facts) + r"\par}", r"\clearpage"]
 
 
-def _line(line: Line, paper: bool) -> str:
+def _data(data: Data) -> str:
+    """A paragraph on one data set."""
+    sizes = " / ".join("--" if n is None else f"{n:,}" for n in (data.train, data.validation, data.test))
+    changes = f" ({escape(data.changes)})" if data.changes else ""
+    classes = f" {len(data.classes)} classes: {escape(data.named)}." if data.classes else ""
+    return rf"{{\footnotesize Data: {escape(data.name)}{changes}, train / validation / test {sizes}.{classes}\par}}"
+
+
+def _line(line: Line, table: Table) -> str:
+    paper = has_paper(table)
     ours = "--" if line.ours is None else escape(line.ours.text)
     ours = rf"\textbf{{{ours}}}" if line.best else ours
     mean = "--" if line.mean is None else escape(line.mean.text)
@@ -97,7 +136,15 @@ def _line(line: Line, paper: bool) -> str:
     cells += [escape(line.paper + line.paper_mark) or "--"] if paper else []
     cells += [ours + escape(line.mark)]
     cells += [escape(line.difference.text) if line.difference else "--"] if paper else []
-    return _row([*cells, mean, escape(line.trials)])
+    cells += [mean, escape(line.trials), *([escape(line.solved) or "--"] if has_solved(table) else [])]
+    return _row([*cells, *([_p(line.baseline), _p(line.rival)] if has_tests(table) else [])])
+
+
+def _p(found: Comparison | None) -> str:
+    """Short enough for a page: an arrow for better, worse or neither."""
+    if found is None:
+        return "--"
+    return f"{ARROWS[found.direction]} {escape(f'{show_p(found.p_value)} ({show_p(found.p_holm)})')}"
 
 
 def _row(cells: Sequence[str]) -> str:

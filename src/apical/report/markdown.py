@@ -4,14 +4,18 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from apical.report.comparison import Comparison
-from apical.report.gathering import Report, Section
-from apical.report.html import charts_of, has_paper, has_tests
+from apical.report.datasets import Data
+from apical.report.gathering import Report, Section, progress
+from apical.report.html import charts_of, has_paper, has_solved, has_tests
 from apical.report.numbers import MISSING, show_p
+from apical.report.rules import Verdict
 from apical.report.tables import Line, Table
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$^=&@:-])")
 
 
+PAIRS = 12
+"""How many pairs of a claim its row names."""
 Column = tuple[str, Callable[[Line], str], bool]
 
 
@@ -24,14 +28,57 @@ def markdown(report: Report) -> str:
     """The whole report."""
     blocks = [f"# {escape(report.title)}", f"Made {report.made} by apical {report.version}."]
     blocks += [escape(line) for line in report.summary]
-    if report.verdicts:
-        rows = [(escape(v.claim.text), f"**{v.outcome}**", escape(v.reason)) for v in report.verdicts]
-        blocks += ["## Claims", table(("Claim", "Verdict", "Why"), rows)]
-        blocks += [f"- **{escape(kind)}**: {escape(rule)}" for kind, rule in report.rules.items()]
+    blocks += claims(report)
     for section in report.sections:
         blocks += _section(section)
     blocks += ["## Figures", *(f"![{escape(c.alt)}](figures/{c.name}.svg)" for c in charts_of(report))]
     return "\n\n".join(blocks) + "\n"
+
+
+def claims_page(report: Report) -> str:
+    """A page of its own: what reproduced and what did not."""
+    made = f"Made {report.made} by apical {report.version} from {', '.join(escape(s.title) for s in report.sections)}."
+    return "\n\n".join(["# What reproduced and what did not", made, *claims(report, level="##")]) + "\n"
+
+
+def claims(report: Report, *, level: str = "##") -> list[str]:
+    """Every claim about the studies: where it stands, the paper's number, ours with interval and n, the verdict."""
+    if not report.verdicts:
+        return []
+    judged = [v for v in report.verdicts if v.outcome != "no verdict"]
+    unjudged = [v for v in report.verdicts if v.outcome == "no verdict"]
+    blocks = []
+    if judged:
+        heads = ("Claim", "Verdict", "Compared", "The paper", "Ours, with 95 % interval", "n", "Finding")
+        rows = [row for v in judged for row in _claim(v)]
+        blocks += [f"{level} Claims", table(heads, rows)]
+    if unjudged:
+        rows = [(_claimed(v), escape(v.reason)) for v in unjudged]
+        blocks += [f"{level} Claims without a verdict", table(("Claim", "Why"), rows)]
+    rule = "\n".join(f"- **{escape(kind)}**: {escape(rule)}" for kind, rule in report.rules.items())
+    return [*blocks, f"{level} The rule", rule]
+
+
+def _claim(verdict: Verdict) -> list[Sequence[str]]:
+    """Rows of a claim: what it says and the verdict stand in the first, each pair has one."""
+    scope = f"<br>{escape(verdict.scope)}" if verdict.scope else ""
+    first = (_claimed(verdict), f"**{verdict.outcome}**{scope}")
+    rows: list[Sequence[str]] = []
+    for f in verdict.findings[:PAIRS]:
+        cells = (escape(f.what), escape(f.paper) or "no number", escape(f.ours), escape(f.n) or MISSING, f.answer)
+        rows.append((*first, *cells))
+        first = ("", "")
+    if rest := len(verdict.findings) - len(rows):
+        rows.append(("", "", f"and {rest} more, in tables/claims.csv", "", "", "", ""))
+    return rows
+
+
+def _claimed(verdict: Verdict) -> str:
+    """What the claim says, where, and what is to be known about it."""
+    claim = verdict.claim
+    own = " The paper's own tables disagree." if claim.consistent is False else ""
+    note = f" {escape(claim.note)}" if claim.note else ""
+    return f"{escape(claim.text)}<br>*{escape(claim.where)}.*{own}{note}"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> str:
@@ -46,14 +93,29 @@ def _section(section: Section) -> list[str]:
     blocks = [f"## {escape(study.title)}"]
     blocks += [escape(line) for line in (study.source, *study.notes) if line]
     if not section.results.finished:
-        blocks.append(f"**Unfinished.** This runs the rest: {escape(section.command)}")
+        blocks.append(f"**Unfinished.** {escape(progress(section))}. This runs the rest: {escape(section.command)}")
     for found in section.tables:
         blocks += [f"### {escape(found.title)}: {escape(found.heading)}", _table(found), *map(escape, found.remarks)]
+    blocks += ["### Data", _data(section.data)]
     if section.results.missing:
         blocks += ["### Missing", "\n".join(f"- {escape(line)}" for line in section.results.missing)]
     facts = [f"- {escape(k)}: {escape(v)}" for k, v in section.results.environment.items()]
-    facts += [f"- command: {escape(c)}" for c in section.results.commands]
+    facts += [f"- command: {escape(c)}" for c in section.commands]
     return [*blocks, "### Circumstances", "\n".join(facts) or "No trial has run yet."]
+
+
+def _data(found: Sequence[Data]) -> str:
+    heads = ("Data set", "Changed", "Train", "Validation", "Test", "Classes")
+    rows = [
+        (escape(d.name), escape(d.changes) or MISSING, *map(_size, (d.train, d.validation, d.test)),
+         f"{len(d.classes)}: {escape(d.named)}" if d.classes else MISSING)
+        for d in found
+    ]  # fmt: skip
+    return table(heads, rows, right=(2, 3, 4))
+
+
+def _size(count: int | None) -> str:
+    return MISSING if count is None else f"{count:,}"
 
 
 def _table(found: Table) -> str:
@@ -66,6 +128,7 @@ def columns_of(found: Table) -> list[Column]:
     """Head, cell and whether it is a number, of the columns that this table needs."""
     paper: list[Column] = [("Paper", lambda x: escape(f"{x.paper}{x.paper_mark}") or MISSING, True)]
     difference: list[Column] = [("Ours − paper", lambda x: x.difference.text if x.difference else MISSING, True)]
+    solved: list[Column] = [("Solved", lambda x: escape(x.solved) or MISSING, True)]
     tests: list[Column] = [
         ("p: baseline (Holm)", lambda x: _p(x.baseline), True),
         ("p: best rival (Holm)", lambda x: _p(x.rival), True),
@@ -78,6 +141,7 @@ def columns_of(found: Table) -> list[Column]:
         *(difference if has_paper(found) else []),
         ("Mean ± sd", _mean, True),
         ("Trials", lambda x: x.trials, True),
+        *(solved if has_solved(found) else []),
         *(tests if has_tests(found) else []),
     ]
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import Literal
 
+from apical import stats
 from apical.study.file import IN_PERCENT, SMALLER_IS_BETTER
 
 How = Literal["trial", "mean", "median", "deviation", "difference", "ratio", "test"]
@@ -78,6 +79,12 @@ def show_p(value: float) -> str:
 def show_count(value: float) -> str:
     """A count with thousands apart."""
     return f"{value:,.0f}".replace(",", "\u202f") if isfinite(value) else "no number"
+
+
+def show_share(count: int, n: int) -> str:
+    """`46 of 200 (23 %, 18 to 29 %)`, with Wilson's interval."""
+    low, high = stats.wilson(count, n)
+    return f"{count:,} of {n:,} ({100 * count / n:.0f} %, {100 * low:.0f} to {100 * high:.0f} %)"
 
 
 def of_trial(metric: str, value: float, digest: str, *, split: str = "test") -> Number:

@@ -24,6 +24,22 @@ UNITS = {
 }
 SPARE = (("#4d6b3c", "#a3c78d"), ("#7a4a63", "#d39ab8"), ("#4a5a78", "#9fb2d6"), ("#6b5f1d", "#cfc06a"))
 """For kinds that users register."""
+STEPS = 10
+_LIGHT_ENDS, _DARK_ENDS = ((232, 150, 40), (92, 16, 64)), ((255, 214, 130), (214, 74, 130))
+"""Of a row of colours for what differs by a number alone, such as alpha."""
+
+
+def step(share: float) -> str:
+    """The kind of a place on a scale from 0 to 1: `step-0` to `step-9`."""
+    return f"step-{min(STEPS - 1, max(0, round((STEPS - 1) * share)))}"
+
+
+def _between(ends: tuple[tuple[int, ...], tuple[int, ...]], place: int) -> str:
+    share = place / (STEPS - 1)
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(*ends, strict=True))
+
+
+UNITS |= {f"step-{k}": (_between(_LIGHT_ENDS, k), _between(_DARK_ENDS, k)) for k in range(STEPS)}
 
 
 def colour(kind: str) -> str:

@@ -5,9 +5,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from apical.errors import ApicalError
 from apical.report import curves, sheets
 from apical.report.charts import Gallery, Line, Lines, Pictures, Surface
+from apical.report.datasets import opened
 from apical.study.file import Part, Study
 
 SAMPLES = 8
@@ -47,31 +47,30 @@ def noisy_samples(name: str, study: Study) -> list[Gallery]:
     if not parts:
         return []
     clean = next(iter(parts.values())).model_copy(update={"corruptions": ()})
-    found = [(_level(part), _images(part)) for part in (clean, *parts.values())]
-    rows = tuple((label, images) for label, images in found if images)
+    found = [(_level(part), _panels(part)) for part in (clean, *parts.values())]
+    rows = tuple((label, tuple(image for _, image in panels)) for label, panels in found if panels)
     if not rows:
         return []
-    alt = f"The same {len(rows[0][1])} images in {len(rows)} rows: {', '.join(label for label, _ in rows)}."
-    sheet = Pictures(f"{name}-samples", "Samples with noise", alt, rows)
-    return [Gallery("What the networks see", "Test images, the same in each row.", (sheet,))]
+    classes = tuple(title for title, _ in next(panels for _, panels in found if panels))
+    levels = ", ".join(label for label, _ in rows)
+    alt = f"The same {len(rows[0][1])} images ({', '.join(classes)}) in {len(rows)} rows: {levels}."
+    sheet = Pictures(f"{name}-samples", "Samples with noise", alt, rows, classes)
+    caption = f"Test images, the same in each row, from left to right: {', '.join(classes)}."
+    return [Gallery("What the networks see", caption, (sheet,))]
 
 
 def _level(part: Part) -> str:
-    """ "σ = 0.1", or the corruptions as they are written."""
-    sigmas = re.findall(r"input-noise\(.*?sigma=([0-9.]+)", " ".join(part.corruptions))
-    return (
-        f"σ = {sigmas[0]}" if len(sigmas) == 1 == len(part.corruptions) else ", ".join(part.corruptions) or "no noise"
-    )
+    """ "σ = 0.1", or the corruptions as they are written; which samples were taken is no matter here."""
+    written = [text for text in part.corruptions if not text.startswith("subset")]
+    sigmas = re.findall(r"input-noise\(.*?sigma=([0-9.]+)", " ".join(written))
+    return f"σ = {sigmas[0]}" if len(sigmas) == 1 == len(written) else ", ".join(written) or "no noise"
 
 
-def _images(part: Part) -> tuple[NDArray[Any], ...]:
-    from apical.data import corrupt, load, statuses  # noqa: PLC0415  torch and the data
-
-    if not any(status.recipe.name == part.data and status.state != "not prepared" for status in statuses()):
-        return ()  # a report fetches nothing
-    try:
-        data = corrupt(load(part.data, partial=part.partial is not None, split=part.split), *part.corruptions)
-    except ApicalError:
-        return ()  # a report is made where the data may never have been
+def _panels(part: Part) -> list[tuple[str, NDArray[Any]]]:
+    """The class and the pixels of the samples; nothing where they are no images, or not on this machine."""
+    data = opened(part)
+    if data is None:
+        return []
     panels = sheets.gather(data, split="test", count=SAMPLES)
-    return tuple(panel.content for panel in panels if not isinstance(panel.content, str) and panel.kind == "image")
+    images = [(p.title.rpartition("\n")[0], p.content) for p in panels if p.kind == "image"]
+    return [(title, content) for title, content in images if not isinstance(content, str)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from apical import stats
 from apical.errors import StudyError
 from apical.report.findings import seconds_per_epoch
+from apical.report.gathering import shown_path
 from apical.report.numbers import TITLES, Number, mean_of, of_trial, show
 from apical.report.tables import kind_of, test_value, tested
 from apical.study.results import RowResults, StudyResults, TrialRecord
@@ -49,7 +50,8 @@ def compare_studies(a: StudyResults, b: StudyResults) -> Sides:
     only = [f"only in A: {k}" for k in _keys(a) if k not in second]
     only += [f"only in B: {k}" for k in second if k not in _keys(a)]
     metrics = ", ".join(dict.fromkeys(TITLES.get(f.part.metric, f.part.metric) for f in a.rows))
-    remarks = (f"A is {a.directory}, B is {b.directory}.", *([f"{'; '.join(only)}."] if only else []), *_machines(a, b))
+    places = f"A is {shown_path(a.directory)}, B is {shown_path(b.directory)}."
+    remarks = (places, *([f"{'; '.join(only)}."] if only else []), *_machines(a, b))
     return Sides(f"{a.study.title}: A against B", metrics, remarks, rows)
 
 

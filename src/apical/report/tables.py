@@ -7,7 +7,7 @@ from math import isfinite
 from apical import stats
 from apical.report.comparison import MARKS, Comparison
 from apical.report.evidence import Evidence, Pair
-from apical.report.numbers import MISSING, TITLES, Number, better, mean_of, of_trial, scale, show
+from apical.report.numbers import MISSING, TITLES, Number, better, mean_of, of_trial, scale, show, show_share
 from apical.study.file import Group, PaperNumber, Part, Row, Study
 from apical.study.results import RowResults, StudyResults, TrialRecord
 
@@ -39,6 +39,7 @@ class Line:
     baseline: Comparison | None
     rival: Comparison | None
     rival_label: str
+    solved: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,9 +153,10 @@ def _line(found: RowResults, study: str, evidence: Evidence, best: bool) -> Line
         paper=_printed(metric, printed), paper_mark=MARKS[printed.mark] if printed else "",
         ours=ours, mark=MARKS[against.mark] if against else "", best=best,
         difference=_difference(metric, ours, printed), mean=mean, deviation=deviation,
-        trials=_count(found, results.study), remark=_remark(found, results.study.form),
+        trials=_count(found, results.study), remark=_remark(found),
         baseline=against, rival=evidence.get((study, row.key), (study, rival.row.key), metric) if rival else None,
         rival_label=rival.row.label if rival else "",
+        solved=_solved(found) if results.study.form == "logic" else "",
     )  # fmt: skip
 
 
@@ -220,13 +222,20 @@ def _count(found: RowResults, study: Study) -> str:
     return f"{sum(t.test is not None for t in found.trials)} of {study.trials}"
 
 
-def _remark(found: RowResults, form: str) -> str:
+def _remark(found: RowResults) -> str:
     states = [t.state for t in found.trials]
-    words = [f"{states.count(s)} {s}" for s in ("diverged", "failed", "running") if s in states]
-    if form == "logic" and not found.row.quoted:
-        solved = sum(test_value(t, "accuracy") == 1 for t in found.trials)
-        words.append(f"{solved} of {len(found.trials)} trials solve it")
-    return ", ".join(words)
+    return ", ".join(f"{states.count(s)} {s}" for s in ("diverged", "failed", "running") if s in states)
+
+
+def solved_by(found: RowResults) -> int:
+    """How many trials answer every point right."""
+    return sum(test_value(t, "accuracy") == 1 for t in found.trials)
+
+
+def _solved(found: RowResults) -> str:
+    """How many trials of those that were tested."""
+    count = len(tested(found, "accuracy"))
+    return show_share(solved_by(found), count) if count else ""
 
 
 def _remarks(part: Part, results: StudyResults) -> tuple[str, ...]:
@@ -235,6 +244,8 @@ def _remarks(part: Part, results: StudyResults) -> tuple[str, ...]:
         remarks.append(f"These numbers come from a part of the data set: {part.partial}. They carry no verdict.")
     if results.study.quick:
         remarks.append("A quick variant: shorter and smaller than the paper's experiment. It carries no verdict.")
+    if results.study.form == "logic":
+        remarks.append("Solved: trials that answer every point right, their share and its 95 % interval (Wilson's).")
     if part.metric == "weighted-accuracy":
         remarks.append("McNemar's test counts plain right and wrong; the interval is of the weighted accuracy.")
     return tuple(remarks)

@@ -1,10 +1,12 @@
 """Which claims of the paper do the studies of a report reproduce? By `apical.report.rules`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 
 from apical.report.evidence import Evidence, Pair
 from apical.report.findings import MEASURED, find, metric_of, refs
+from apical.report.protocol import changed
 from apical.report.rules import Finding, Outcome, Verdict
 from apical.study.claim import Claim
 from apical.study.file import Study
@@ -32,17 +34,25 @@ def needed_tests(claim: Claim, evidence: Evidence) -> Iterator[Pair]:
 def judge(claim: Claim, evidence: Evidence, shipped: Mapping[str, Study]) -> Verdict:
     """The verdict on a claim. `shipped` holds the paper's studies by name, as they stand in the package."""
     found: list[Finding] = []
-    obstacles: list[str] = []
+    missing: list[str] = []
+    judged = 0
     for position, pair in enumerate(refs(claim)):
         rows = tuple(row for ref in pair if (row := evidence.row(ref)) is not None)
         obstacle = _obstacle(pair, rows, evidence, shipped)
+        if claim.kind == "largest" and missing and not judged:
+            obstacle = missing[0]  # the gain that all others are compared with is not here
         if obstacle:
-            obstacles.append(obstacle)
+            missing.append(obstacle)
         else:
-            found += find(claim, evidence, position, rows)
-    outcome = _outcome(claim, found, len(obstacles))
-    trials = tuple(dict.fromkeys(digest for f in found for digest in f.trials))
-    return Verdict(claim, outcome, _reason(claim, outcome, found, obstacles), trials)
+            judged += 1
+            found += [_as_claimed(claim, f) for f in find(claim, evidence, position, rows)]
+    outcome = _outcome(claim, found, len(missing))
+    return Verdict(claim, outcome, _reason(outcome, found, missing), tuple(found), tuple(missing), judged)
+
+
+def _as_claimed(claim: Claim, found: Finding) -> Finding:
+    """Turned round where the paper says that something does not happen."""
+    return found if claim.expected else replace(found, sign=-found.sign)
 
 
 def _obstacle(
@@ -60,57 +70,43 @@ def _obstacle(
             return f"{found.part.title} has a part of the data ({found.part.partial})"
         if found.row.quoted:
             continue
-        if _changed(found, study, shipped.get(name)):
-            return f"{found.part.title} was not trained with the paper's protocol"
+        if change := changed(found.row, found.part, study, shipped.get(name)):
+            return f"{found.row.label} of {found.part.title} was not trained with the paper's protocol ({change})"
         tested = sum(t.test is not None for t in found.trials)
         if tested < study.trials or found.best is None:
             return f"{found.row.label} of {found.part.title} has {tested} of {study.trials} trials"
     return ""
 
 
-def _changed(found: RowResults, study: Study, paper: Study | None) -> bool:
-    if paper is None:
-        return False
-    parts = {part.name: part for part in paper.parts}
-    rows = {row.key: row for row in paper.rows}
-    same = parts.get(found.part.name) == found.part and rows.get(found.row.key) == found.row
-    return not same or study.trials < paper.trials
-
-
 def _outcome(claim: Claim, found: Sequence[Finding], missing: int) -> Outcome:
-    """By the share of findings that must be shown; what is missing may still be either."""
-    turn = 1 if claim.expected or claim.kind == "stable" else -1
-    shown, refuted = (sum(turn * f.sign == sign for f in found) for sign in (1, -1))
-    if claim.kind == "stable" and not claim.expected:  # one row that does not converge is enough
-        return "reproduced" if refuted else "no verdict" if missing else "not reproduced"
-    total = len(found) + missing
-    needed = ceil(claim.share * total)
-    if refuted > total - needed:
-        return "not reproduced"
-    if missing:
-        return "no verdict"
-    return "reproduced" if shown >= needed else "undecided"
-
-
-def _reason(claim: Claim, outcome: Outcome, found: Sequence[Finding], obstacles: Sequence[str]) -> str:
-    if outcome == "no verdict":
-        return _so_far(found) + _listed(list(dict.fromkeys(obstacles)))
-    if outcome == "undecided":
-        decisive = [f for f in found if f.sign <= 0]
-    elif outcome == "not reproduced":
-        worst = min((f.sign for f in found), default=0) if claim.expected else max((f.sign for f in found), default=0)
-        decisive = [f for f in found if f.sign == worst]
-    else:
-        decisive = list(found)
-    return _listed([f.words for f in decisive])
-
-
-def _so_far(found: Sequence[Finding]) -> str:
-    """What the rows that are here say, where others are missing."""
+    """By the share of findings that must be shown; of a claim with missing rows, on those that are here."""
     if not found:
-        return ""
-    signs = [f.sign for f in found]
-    return f"here {signs.count(1)} shown, {signs.count(-1)} refuted, {signs.count(0)} open; missing: "
+        return "no verdict"
+    shown, refuted = (sum(f.sign == sign for f in found) for sign in (1, -1))
+    if claim.kind == "stable" and not claim.expected:  # one row that does not converge is enough
+        return "reproduced" if shown else "not reproduced where run" if missing else "not reproduced"
+    needed = ceil(claim.share * len(found))
+    if refuted > len(found) - needed:
+        return "not reproduced where run" if missing and claim.share < 1 else "not reproduced"
+    if shown >= needed:
+        return "reproduced where run" if missing else "reproduced"
+    return "undecided"
+
+
+def _reason(outcome: Outcome, found: Sequence[Finding], missing: Sequence[str]) -> str:
+    if outcome == "no verdict":
+        return _listed(list(dict.fromkeys(missing)))
+    return _listed([f.words for f in decisive(outcome, found)])
+
+
+def decisive(outcome: Outcome, found: Sequence[Finding]) -> list[Finding]:
+    """The findings that made the outcome what it is."""
+    if outcome == "undecided":
+        return [f for f in found if f.sign <= 0]
+    if outcome.startswith("not reproduced"):
+        worst = min(f.sign for f in found)
+        return [f for f in found if f.sign == worst]
+    return list(found)
 
 
 def _listed(sentences: Sequence[str]) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 from apical.errors import InvalidArgumentError
 from apical.report import delimited, draw, html, latex, markdown
 from apical.report.charts import slug
-from apical.report.gathering import Report, gather, slim
-from apical.report.sides import compare_studies
+from apical.report.gathering import Report, gather, slimmer
+from apical.report.sides import Sides, compare_studies
 from apical.study.results import StudyResults
 
 PAGE = "index.html"
@@ -33,9 +33,7 @@ def write(studies: Sequence[StudyResults], folder: str | Path, *, compare: bool 
             place.mkdir(parents=True, exist_ok=True)
         report = gather(studies)
         drawings = {chart.name: draw.draw(chart, target / "figures") for chart in html.charts_of(report)}
-        page = html.page(report, drawings, comparisons=sides)
-        if len(page.encode()) > LIMIT:
-            page = html.page(slim(report), drawings, comparisons=sides)
+        page = _small_page(report, drawings, sides)
         for name, text in _texts(report, page).items():
             (target / name).write_text(text, encoding="utf-8")
     except OSError as error:
@@ -43,11 +41,23 @@ def write(studies: Sequence[StudyResults], folder: str | Path, *, compare: bool 
     return target / PAGE
 
 
+def _small_page(report: Report, drawings: Mapping[str, str], sides: Sequence[Sides]) -> str:
+    """The whole page, or the first of ever smaller ones that stays within the limit (the smallest where none does)."""
+    page = html.page(report, drawings, comparisons=sides)
+    for smaller in slimmer(report):
+        if len(page.encode()) <= LIMIT:
+            break
+        page = html.page(smaller, drawings, comparisons=sides)
+    return page
+
+
 def _texts(report: Report, page: str) -> Mapping[str, str]:
     texts = {
         PAGE: page,
         "report.md": markdown.markdown(report),
         "report.tex": latex.latex(report),
+        "claims.md": markdown.claims_page(report),
+        "tables/claims.csv": delimited.claims_csv(report),
         "tables/trials.csv": delimited.trials_csv(report.sections),
     }
     for section in report.sections:

@@ -4,7 +4,7 @@ from apical.stats.bootstrap import Interval, bootstrap_difference
 from apical.stats.mcnemar import METHODS, McNemar, mcnemar, mcnemar_table
 from apical.stats.pairs import PairedTable, align, table
 from apical.stats.power import mcnemar_power, mcnemar_sample_size, wilcoxon_sample_size
-from apical.stats.summary import Summary, holm, summarise
+from apical.stats.summary import Summary, holm, summarise, wilson
 from apical.stats.wilcoxon import Wilcoxon, wilcoxon
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "table",
     "wilcoxon",
     "wilcoxon_sample_size",
+    "wilson",
 ]

@@ -40,6 +40,17 @@ def summarise(values: Numbers, *, level: float = 0.95) -> Summary:
     return Summary(n, mean, deviation, mean - half, mean + half)
 
 
+def wilson(count: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's interval of a share: `count` of `n`. It stays within 0 and 1 and is right for 0 of n too."""
+    checks.share("level", level)
+    if not 0 <= count <= n or n < 1:
+        raise InvalidArgumentError(f"count is {count} and n is {n}, but n must be at least 1 and count between 0 and n")
+    z, share = float(special.ndtri((1 + level) / 2)), count / n
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 def holm(p_values: Numbers) -> list[float]:
     """Holm's step-down adjustment: reject where the result is at most the level, and any false rejection among all
     has at most that probability. NaN stands for a test that was not made: it stays NaN and is not counted.

@@ -1,7 +1,8 @@
 """Studies: every table and figure as one command. The public names, loaded when first used."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from apical import lazy
 
 if TYPE_CHECKING:
     from apical.study.claim import Claim as Claim
@@ -63,12 +64,4 @@ _HOME = {
 }
 
 __all__ = [*_HOME]  # noqa: PLE0604
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'apical.study' has no attribute {name!r}; it has {', '.join(__all__)}")
-    module, _, attribute = _HOME[name].rpartition(".")
-    value = getattr(importlib.import_module(f"apical.study.{module}"), attribute)
-    globals()[name] = value
-    return value
+__getattr__ = lazy.loader(__name__, _HOME)

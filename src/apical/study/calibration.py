@@ -7,17 +7,13 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
-from torch.optim import Optimizer
 
 from apical import __version__
 from apical.data import home, load
@@ -28,13 +24,11 @@ from apical.data.registry import RECIPES
 from apical.data.split import Parts
 from apical.data.toy import in_memory
 from apical.nn import Unit
-from apical.study.cost import BRANCHES
+from apical.study.cost import BRANCHES, Step
 from apical.study.file import Part, Study
 from apical.study.plan import spec_of
-from apical.train import TrialSpec
-from apical.train.losses import BY_NAME
-from apical.train.network import build, dims_for
-from apical.train.optimisation import optimiser_of
+from apical.study.timing import step_alone, step_stacked
+from apical.train import TrialSpec, why_alone
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,32 +43,32 @@ SHAPES = {
     "imagenet": (3, 224, 224),
 }
 """Shapes of one sample of the data sets that are not made in memory."""
-LONG = 0.1
-"""Seconds: a step is repeated, and its share of a batch grows, until it takes so long."""
 STANDARD, PYRAMIDAL = "ada", "pynada"
 
 Progress = Callable[[str, int, int], None]
 
 
-def calibrate(study: Study, *, measure: bool = True, progress: Progress | None = None) -> dict[str, float]:
-    """Seconds of one step of each part with standard neurons.
+def calibrate(study: Study, *, measure: bool = True, progress: Progress | None = None) -> dict[str, Step]:
+    """Seconds of one step of each part with standard neurons, alone and in a stack.
 
     What was not measured before is measured now or, without `measure`, left out.
     """
     study.enable()
     known = _kept()
-    found: dict[str, float] = {}
+    found: dict[str, Step] = {}
     for done, part in enumerate(study.parts):
         unit, branches = _unit(study, part)
         spec = spec_of(part, unit)
-        key = _key(spec)
-        if key not in known and measure:
-            if progress is not None:
-                progress(f"measuring {spec.model} on {spec.data}", done, len(study.parts))
-            known[key] = seconds_of_step(spec)
+        largest = study.stack if why_alone(spec) is None else 1
+        keys = {size: _key(spec, size) for size in (1, largest)}
+        left = [size for size, key in keys.items() if measure and key not in known]
+        if left and progress is not None:
+            progress(f"measuring {spec.model} on {spec.data}", done, len(study.parts))
+        for size in left:
+            known[keys[size]] = seconds_of_step(spec, stack=size)
             _keep(known)
-        if key in known:
-            found[part.name] = known[key] / branches
+        if all(key in known for key in keys.values()):
+            found[part.name] = Step(known[keys[1]] / branches, largest, known[keys[largest]] / branches)
     return found
 
 
@@ -93,38 +87,10 @@ def samples_of(part: Part) -> tuple[int, int]:
     return len(data.train), len(data.validation)
 
 
-def seconds_of_step(spec: TrialSpec) -> float:
-    """The time of a training step: forward, backward and the optimiser's step on one batch.
-
-    A batch that takes long is measured by shares of it, 2 samples, 4, 8, until they take LONG; the line through the
-    first and the last leads to the whole batch.
-    """
+def seconds_of_step(spec: TrialSpec, *, stack: int = 1) -> float:
+    """The time of a training step of one trial, or of a stack of trials."""
     data = sketch(spec)
-    with _one_thread(), torch.random.fork_rng(devices=[]):
-        network = build(spec, dims_for(spec, data)).train()
-        optimiser = optimiser_of(spec, network)
-        few = n = min(2, spec.batch)
-        first = took = _time(spec, network, optimiser, data, n)
-        while n < spec.batch and (n == few or took < LONG):
-            n = min(2 * n, spec.batch)
-            took = _time(spec, network, optimiser, data, n)
-    slope = max(0.0, took - first) / max(1, n - few)
-    return took + slope * (spec.batch - n)
-
-
-def _time(spec: TrialSpec, network: nn.Module, optimiser: Optimizer, data: DataSet, n: int) -> float:
-    """The shortest of a few steps on n samples; the first one also makes the optimiser's state."""
-    rows = np.arange(n) % len(data.train)
-    inputs, labels = data.train.inputs(rows), torch.from_numpy(data.train.labels[rows])
-    times: list[float] = []
-    while len(times) < 2 or (sum(times) < LONG and len(times) < 50):
-        start = perf_counter()
-        loss = BY_NAME[spec.loss](network(inputs), labels)
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        times.append(perf_counter() - start)
-    return min(times)
+    return step_alone(spec, data) if stack == 1 else step_stacked(spec, data, stack)
 
 
 def sketch(spec: TrialSpec) -> DataSet:
@@ -154,16 +120,6 @@ def _random(recipe: Recipe, shape: tuple[int, ...]) -> DataSet:
     return replace(made, vocabulary=recipe.vocabulary)
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 # --- what was measured before -----------------------------------------------------------------------------------------
 
 
@@ -171,10 +127,10 @@ def _path() -> Path:
     return home() / "calibration.json"
 
 
-def _key(spec: TrialSpec) -> str:
-    """All that the time depends on: the network, its input, the batch, the versions, the machine."""
+def _key(spec: TrialSpec, stack: int) -> str:
+    """All that the time depends on: the network, its input, the batch, the stack, the versions, the machine."""
     shape = SHAPES.get(spec.data, spec.data)
-    what = [spec.model, spec.dims, spec.unit, shape, spec.pad, spec.size, spec.batch, spec.convert]
+    what = [spec.model, spec.dims, spec.unit, shape, spec.pad, spec.size, spec.batch, spec.convert, stack]
     where = [__version__, torch.__version__, platform.node(), platform.machine(), os.cpu_count()]
     return hashlib.sha256(json.dumps([what, where], sort_keys=True).encode()).hexdigest()[:32]
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from math import isfinite
+from pathlib import Path
 from typing import Any, TypeVar
 
 from apical.errors import ApicalError, InvalidArgumentError
@@ -59,16 +60,24 @@ def distinct(values: list[T]) -> list[T]:
 
 
 def data(name: str) -> str:
-    """A data set that there is; the user's own, by its path, is looked for when the study runs."""
+    """A data set that there is, or the user's own by its path; what is in it is seen when the study runs."""
     from apical.data import registry  # noqa: PLC0415
 
     if not _own(name):
         registry.get(name)
+    elif not Path(name).expanduser().exists():
+        raise InvalidArgumentError(
+            f"there is no {name} in {Path.cwd()}: give a path from where you run apical, or a name"
+        )
     return name
 
 
 def _own(name: str) -> bool:
-    return any(sign in name for sign in "/\\") or name.endswith((".csv", ".npz"))
+    """True for what `apical.data.load` takes for a path."""
+    from apical.data import registry  # noqa: PLC0415
+
+    path = any(sign in name for sign in "/\\") or name.endswith((".csv", ".npz"))
+    return name not in registry.RECIPES and (path or Path(name).exists())
 
 
 def split(name: str, wanted: str) -> str:

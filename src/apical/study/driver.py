@@ -146,7 +146,7 @@ class Driver:
         waiting = {digest for digest, when in self._given.items() if start - when < AGAIN}
         busy = waiting | {key.removesuffix(TEST) for key in running}
         self._jobs = self.standing.jobs(busy)
-        self.progress(measure(self.standing, self.store, running, self.engine.workers))
+        self.progress(measure(self.standing, self.store, running, idle=self.engine.workers))
         self._next_look, self._news = start + max(LOOK, REST * (time.monotonic() - start)), False
 
     def _submit(self) -> None:

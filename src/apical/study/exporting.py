@@ -13,6 +13,8 @@ from apical.study.reading import read
 from apical.study.results import RowResults, StudyResults, TrialRecord
 
 Rows = list[dict[str, Any]]
+VERSIONS = ("apical", "torch", "python")
+"""What of a trial's environment its row names."""
 
 
 def export(directory: str | Path, path: str | Path) -> Path:
@@ -68,6 +70,8 @@ def _flat(results: StudyResults, row: RowResults, setting: str, trial: TrialReco
         "parameters": trial.parameters,
         "seconds": float(sum(trial.seconds)),
         "digest": trial.digest,
+        "stacking": trial.execution.stacking if trial.execution else "",
+        **{name: trial.environment.get(name, "") for name in VERSIONS},
     }
     flat |= {f"validation {name}": value for name, value in trial.validation.items()}
     tests = (trial.test or {}).items()

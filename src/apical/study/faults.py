@@ -100,7 +100,8 @@ def _row_faults(document: Document) -> Iterator[Fault]:
     for i, row in _tables(RowTable, document, "rows"):
         for path, message in _row_messages(row, parts, known):
             yield Fault(document.where(("rows", i, *path)), message)
-        own = {f"{part}/{row.called}" for part in parts if row.stands_in(part)}
+        named = row.name is not None or row.unit == _table(document.values["rows"][i]).get("unit")  # not made up
+        own = {f"{part}/{row.called}" for part in parts if named and row.stands_in(part)}
         if own & keys:
             message = f"there is a row {min(own & keys)!r} already: give this one another name"
             yield Fault(document.where(("rows", i)), message)

@@ -33,7 +33,7 @@ def names() -> tuple[str, ...]:
     return tuple(source.shipped())
 
 
-QUICK = ("trials", "training.")
+QUICK = ("trials", "training.", "samples")
 """What a quick variant reduces, and `--set` may say too."""
 
 
@@ -68,6 +68,9 @@ def with_c_tuned(study: Study) -> Study:
 
 def _study(table: StudyTable, document: Document, sets: Sequence[str]) -> Study:
     chosen = [part for part in table.parts if _kept(part.name, table.only_parts)]
+    if not chosen:
+        there = ", ".join(part.name for part in table.parts)
+        raise StudyError(f"{document.origin}: no part is called {' or '.join(table.only_parts or ())}: it has {there}")
     parts = tuple(_part(part, table) for part in chosen)
     written = [row for row in table.rows if _kept(row.called, table.only_rows)]
     groups = {group.name: group for group in (GROUPS if table.groups is None else table.groups)}

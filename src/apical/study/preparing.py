@@ -1,6 +1,7 @@
 """Data of a study: opened before anything runs, so that what is missing is said at once."""
 
 from apical.data import load
+from apical.errors import DataError
 from apical.study.file import Part, Study
 from apical.study.plan import spec_of
 from apical.train import Execution
@@ -10,7 +11,10 @@ from apical.train.trial import open_data
 def check_data(study: Study, how: Execution) -> None:
     """Open the data of every part that is trained, which prepares what is not ready."""
     for part in _trained(study):
-        open_data(spec_of(part), how)
+        try:
+            open_data(spec_of(part), how)
+        except DataError as error:
+            raise type(error)(f"the data of part {part.name!r}: {error}") from error
 
 
 def mark_partial(study: Study, how: Execution) -> Study:

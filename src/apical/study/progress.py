@@ -44,8 +44,21 @@ class Progress:
         return self.trials - self.states["planned"] - self.states["running"]
 
 
-def measure(standing: Standing, store: Store, claims: Mapping[str, Mapping[str, Any]], workers: int) -> Progress:
-    """The progress of a study; `claims` are those of living processes by key."""
+Claims = Mapping[str, Mapping[str, Any]]
+
+
+def workers_of(claims: Claims, *, idle: int = 1) -> int:
+    """The processes that hold claims, each once whatever the size of its stack; `idle` where there are none."""
+    names = ("machine", "host", "pid", "started")
+    return len({tuple(said.get(name) for name in names) for said in claims.values()}) or idle
+
+
+def measure(standing: Standing, store: Store, claims: Claims, *, idle: int = 1) -> Progress:
+    """The progress of a study; `claims` are those of living processes by key, `idle` the workers before they claim.
+
+    A driver and whoever looks from outside count the same claims, so that both tell the same time.
+    """
+    workers = workers_of(claims, idle=idle)
     running = tuple(_running(standing, store, key, said) for key, said in claims.items())
     training = {r.trial.digest for r in running if not r.testing}
     return Progress(

@@ -12,7 +12,7 @@ from apical.study import files
 from apical.study.agenda import Standing, count_states, look, state_of
 from apical.study.file import Row, Study
 from apical.study.plan import Plan, Planned, plan
-from apical.study.progress import Progress, measure, seconds_left
+from apical.study.progress import Progress, measure
 from apical.study.results import RowResults, SettingResults, StudyResults, TrialRecord
 from apical.study.selection import best_trial
 from apical.study.store import SCORES, Store
@@ -35,7 +35,7 @@ def status(directory: str | Path) -> Progress:
     store, planned = opened(directory)
     standing = look(planned, store)
     running = store.leases.running(standing.keys_left)
-    return measure(standing, store, running, max(1, len(running)))
+    return measure(standing, store, running)
 
 
 def read(directory: str | Path) -> StudyResults:
@@ -66,7 +66,7 @@ class _Reader:
             environment=environments[-1] if environments else {},
             missing=tuple(missing(self.standing)),
             finished=self.standing.finished,
-            seconds_left=seconds_left(self.standing, {}, max(1, len(self.running))),
+            seconds_left=measure(self.standing, self.store, self.running).seconds_left,
         )
 
     def row(self, row: Row) -> RowResults:
@@ -126,7 +126,8 @@ def filled(bare: TrialRecord, result: TrialResult, test: Mapping[str, float] | N
     return replace(
         bare, directory=result.directory, reason=result.reason, validation=result.validation,
         best_epoch=result.best_epoch, history=result.history, seconds=[t["train"] for t in result.timings],
-        parameters=result.parameters, environment=result.environment, execution=result.execution, test=test,
+        parameters=result.parameters, classes=tuple(result.input.get("classes") or ()),
+        environment=result.environment, execution=result.execution, test=test,
     )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ class TrialRecord:
     """One trial. Only a finished one (done, diverged) has numbers; a failed one has its `reason`.
 
     `validation` and `test` hold every metric by name, `test` is None until the test split was opened for this trial.
+    `classes` are the names of the classes, none where a value is predicted.
     `history` has one entry for each epoch (see `apical.train.TrialResult`), `seconds` the training time of each.
     """
 
@@ -53,6 +54,7 @@ class TrialRecord:
     history: list[dict[str, Any]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     parameters: int = 0
+    classes: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     execution: "Execution | None" = None
     test: Mapping[str, float] | None = None

@@ -27,6 +27,7 @@ from secrets import token_hex
 from typing import Any, Final, Self
 
 from apical import __version__
+from apical.disk import sync_folder
 from apical.errors import StudyError
 from apical.study import files
 from apical.study.leases import Lease, Leases, Limits
@@ -178,7 +179,7 @@ class Store:
                 raise
             # Gone, or there already. Over a network, a rename may have worked though it says that it did not.
             return (files.read(target / ATTEMPT) or {}).get("token") == lease.token
-        _sync(self.trials)
+        sync_folder(self.trials)
         return True
 
     def fail(self, digest: str, reason: str, detail: str) -> None:
@@ -234,13 +235,3 @@ def _age(attempt: Path) -> float:
         with suppress(OSError):
             return -(attempt / name).stat().st_mtime
     return 0.0
-
-
-def _sync(folder: Path) -> None:
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -115,6 +115,7 @@ class QuickTable(_Table):
 
     always: Annotated[bool, Field(description="true: this study is itself a reduced one")] = False
     trials: Annotated[int | None, Field(ge=1, le=MOST_TRIALS)] = None
+    samples: Annotated[int | None, Field(ge=1, description="at most so many of each split; all, if left out")] = None
     training: Training = {}
     tune: Tune = Tune()
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from apical.disk import sync_folder
 from apical.errors import CheckpointError
 
 CHUNK: Final = 1 << 20
@@ -43,17 +44,6 @@ def _write(path: Path, data: memoryview) -> None:
         while data:
             data = data[file.write(data[:CHUNK]) :]
         os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut, where the system lets folders be synced."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def at_once(work: Callable[..., None], *arguments: Iterable[Any]) -> None:
