@@ -84,15 +84,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--case", choices=CASES, action="append")
+    parser.add_argument("--trials", type=int, help="train the first N trials of a stack only")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     how = Execution(threads=1)
     lines = []
     for name in arguments.case or CASES:
-        case = CASES[name]
+        case = replace(CASES[name], specs=CASES[name].specs[: arguments.trials])
         with tempfile.TemporaryDirectory() as folder:  # imports, caches of the data, first calls
-            run_many([replace(s, epochs=1) for s in case.specs[:2]], how, [Path(folder) / "a", Path(folder) / "b"])
+            first = [replace(s, epochs=1) for s in case.specs[:2]]
+            run(first[0], how, Path(folder) / "alone")
+            run_many(first, how, [Path(folder) / "a", Path(folder) / "b"])
         columns = measured(name, case, arguments.rounds, how, CLOCKS[arguments.clock])
         ratio, low, high = bench.ratio(columns, "alone", "stacked")
         epochs, *_ = bench.ratio(columns, "epochs alone", "epochs stacked")

@@ -6,6 +6,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import grad, hessian, jacrev, jvp, vmap
 
 from apical.functional import ada, leaky_ada
+from apical.kernels import eager
 
 SHAPES = {"scalar": (), "one": (1,), "per channel": (3,)}
 
@@ -138,3 +139,18 @@ def test_upstream_gradients_of_any_layout(layout: str) -> None:
     p = value.clamp(min=0)
     slope = torch.where(value < 0, 0.0, torch.exp(0.2 - 0.7 * p) * (1 - 0.7 * p))
     torch.testing.assert_close(found, g * slope)
+
+
+@pytest.mark.parametrize("shape", [(6, 50), (6, 1), (3, 7000)], ids=["runs", "across", "pieces"])
+@pytest.mark.parametrize("wanted", [(False, False), (True, True)])
+def test_the_gradient_may_take_the_place_of_the_upstream_one(shape: tuple[int, int], wanted: tuple[bool, bool]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, g = torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+    alpha, c = torch.rand(shape[0], generator=generator) + 0.3, torch.randn(shape[0], generator=generator)
+    operation = eager.Ada(leak=0.1, dim=0)
+    bound = operation.bind(x, alpha, c)
+    expected = operation.backward(x, g, bound, wanted)
+    found = operation.backward(x, g, bound, wanted, g)
+    assert found[0] is g
+    for one, other in zip(expected, found, strict=True):
+        assert (one is None and other is None) or torch.equal(one, other)  # type: ignore[arg-type]

@@ -104,6 +104,18 @@ def test_a_stack_that_was_cut_goes_on_from_its_checkpoint(make_tiny, tmp_path, m
     assert len(json.loads((store.trial(job.trials[0].digest) / RESULT).read_text())["history"]) == 4
 
 
+@pytest.mark.usefixtures("here")
+def test_a_study_trains_no_larger_stack_than_its_memory_allows(make_tiny, tmp_path):
+    tiny = make_tiny(stack=8, alphas=(0.1, 0.3, 1.0))
+    spec = study.plan.spec_of(tiny.parts[0], "pynrelu")
+    one = trial_bytes(spec, open_data(spec, ONE_THREAD))
+    study.run(tiny, tmp_path / "s", engine="here", memory=2.5 * one)
+    found = [json.loads(path.read_text())["execution"]["stacking"] for path in tmp_path.rglob(RESULT)]
+    sizes = {"alone" if s == "alone" else s.partition(",")[0] for s in found}
+    assert "stacked(2" in sizes
+    assert sizes <= {"stacked(2", "alone"}
+
+
 def test_the_memory_of_a_worker_limits_its_stack(make_tiny):
     tiny = make_tiny(stack=8)
     assert stack_size(tiny, ONE_THREAD, stack=True, memory=None) == 8

@@ -171,7 +171,8 @@ def test_what_is_finished_or_begun_alone_is_not_trained_again(tmp_path):
     done = run(specs[0], ONE_THREAD, where[0])
 
     def interrupt(event):
-        raise ZeroDivisionError
+        if event.kind == "epoch":  # a batch is told of when some time has passed, and nothing is saved by then
+            raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         run(specs[1], ONE_THREAD, where[1], [interrupt])

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from apical import data
-from apical.train import Execution, TrialSpec, trial
+from apical.data import fashion_mnist
+from apical.train import Execution, TrialSpec, evaluate, run_many, trial
 from apical.train.trial import run
 
 REAL = os.environ.get("APICAL_REAL_DATA")
@@ -50,3 +51,27 @@ def test_a_short_real_training_falls_in_loss(name, tmp_path, monkeypatch):
     losses = [h["loss"] for h in result.history]
     assert losses[-1] < losses[0]
     assert result.data["partial"] == mark
+
+
+@pytest.mark.skipif(not fashion_mnist.find(fashion_mnist.DEBIAN), reason="APICAL_REAL_DATA is not set")
+def test_stacks_have_no_bias_on_fashion_mnist(tmp_path, monkeypatch):
+    """Test accuracy of 20 trials, stacked and alone: the mean difference is within two standard errors of 0."""
+    real = data.load
+
+    def few(*arguments, **how):
+        return real(*arguments, **how).map(lambda split: split.only(np.arange(min(5_000, len(split)))))
+
+    monkeypatch.setattr(trial, "load", few)
+    specs = [
+        TrialSpec.paper("fashion-mnist", "mlp-1", unit=f"ada(alpha={alpha})", seed=seed, epochs=6)
+        for seed in range(4)
+        for alpha in (0.1, 0.3, 0.5, 0.7, 1.0)
+    ]
+    how = Execution(threads=1)
+    stacked = run_many(specs, how, [tmp_path / f"stacked{i}" for i in range(20)])
+    alone = [run(spec, how, tmp_path / f"alone{i}") for i, spec in enumerate(specs)]
+    assert all(r.execution.stacking.startswith("stacked(5, ") for r in stacked)
+    scores = np.array([[evaluate(r).scores["accuracy"] for r in results] for results in (stacked, alone)])
+    difference = scores[0] - scores[1]
+    assert abs(difference.mean()) <= 2 * difference.std(ddof=1) / np.sqrt(20)
+    assert scores.mean() > 0.8

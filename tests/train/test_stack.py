@@ -1,5 +1,6 @@
 """Which trials may be stacked, and what they cost."""
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -11,7 +12,7 @@ import torch
 from apical import models
 from apical.nn import Unit
 from apical.train import Execution, TrialSpec, memory_of, metrics, stack_bytes, stack_key, why_alone
-from apical.train.losses import BY_NAME, answers, answers_of_each, of_each
+from apical.train.losses import BY_NAME, CLASSIFICATION, answers, answers_of_each, gradient_of_each, of_each
 from apical.train.stack import KINDS, NETWORKS
 
 MLP = TrialSpec.paper("fashion-mnist", "mlp-1", unit="ada(alpha=0.3)")
@@ -106,6 +107,21 @@ def test_losses_and_metrics_of_all_trials_are_those_of_each(loss):
         assert found[i] == pytest.approx(metrics.scores(read[i], labels, classification=classification), rel=1e-12)
 
 
+@pytest.mark.parametrize("loss", [*BY_NAME, "binary of two"])
+def test_gradients_of_all_losses_are_those_of_autograd(loss):
+    name, _, two = loss.partition(" of ")
+    values = {"cross-entropy": 7, "binary": 2 if two else 1, "squared": 1}.get(name, 2)
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(3, values, 40, generator=generator, dtype=torch.float64, requires_grad=True)
+    labels = torch.randint(max(2, values), (40,), generator=generator)
+    labels = labels if name in CLASSIFICATION else torch.randn(40, values, generator=generator)
+    expected = of_each(name, outputs, labels)
+    (slopes,) = torch.autograd.grad(expected.sum(), outputs)
+    found, gradient = gradient_of_each(name, outputs.detach(), labels)
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient, slopes, rtol=1e-12, atol=1e-15)
+
+
 def test_classes_that_do_not_occur_do_not_count():
     read = torch.eye(5).log_softmax(1).expand(2, 5, 5)
     labels = torch.tensor([0, 1, 1, 3, 3])
@@ -121,16 +137,13 @@ def test_the_memory_of_a_trial_follows_from_its_network_and_data():
 
 
 MEMORY = """
-    import re, sys, tempfile
+    import json, re, sys, tempfile
     from pathlib import Path
     import torch
     torch.set_num_threads(1)
     from apical.train import Execution, TrialSpec, run_many
-    count, wide = map(int, sys.argv[1:3])
-    specs = [
-        TrialSpec(data="digits", model="mlp-1", dims={"hidden": wide}, unit=f"ada(alpha={i + 1})", epochs=2, batch=64)
-        for i in range(count)
-    ]
+    count, shared = int(sys.argv[1]), json.loads(sys.argv[2])
+    specs = [TrialSpec(data="digits", unit=f"ada(alpha={i + 1})", epochs=2, **shared) for i in range(count)]
     folder = Path(tempfile.mkdtemp())
     run_many(specs, Execution(threads=1), [folder / str(i) for i in range(count)])
     # getrusage would also count the process that started this one, up to its exec
@@ -139,12 +152,22 @@ MEMORY = """
 
 
 @pytest.mark.slow
-def test_the_peak_of_the_memory_grows_as_predicted():
-    wide, few, many = 20_000, 2, 14
+@pytest.mark.parametrize(
+    "shared",
+    [
+        {"model": "mlp-1", "dims": {"hidden": 20_000}, "batch": 64},
+        {"model": "mlp-1", "dims": {"hidden": 4_000}, "batch": 2_000},
+        {"model": "mlp-2", "dims": {"hidden": (2_000, 2_000)}, "batch": 64},
+    ],
+    ids=["validation", "a step", "parameters"],
+)
+def test_the_peak_of_the_memory_grows_as_predicted(shared):
+    """Networks in which one term of the formula is most of it."""
+    few, many = 2, 8
 
     def peak(count):
-        program = [sys.executable, "-c", textwrap.dedent(MEMORY), str(count), str(wide)]
+        program = [sys.executable, "-c", textwrap.dedent(MEMORY), str(count), json.dumps(shared)]
         return int(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
 
-    predicted = memory_of(TrialSpec(data="digits", model="mlp-1", dims={"hidden": wide}, batch=64))
+    predicted = memory_of(TrialSpec(data="digits", **shared))
     assert (peak(many) - peak(few)) / (many - few) == pytest.approx(predicted, rel=0.25)

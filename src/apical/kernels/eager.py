@@ -12,6 +12,10 @@ from torch import Tensor
 from apical.kernels import choice, composite, native
 
 Value = float | Tensor
+Room = Tensor | None
+"""Memory for a result of the C library; it takes some where there is none."""
+Wanted = tuple[bool, bool]
+"""Whether the gradients of alpha and of c are."""
 
 
 class Operation(Protocol):
@@ -19,8 +23,10 @@ class Operation(Protocol):
 
     def composite(self, x: Tensor, alpha: Value, c: Value) -> Tensor: ...
     def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound: ...
-    def forward(self, x: Tensor, bound: native.Bound) -> Tensor: ...
-    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, wanted: tuple[bool, bool]) -> native.Gradients: ...
+    def forward(self, x: Tensor, bound: native.Bound, out: Room = None) -> Tensor: ...
+    def backward(
+        self, x: Tensor, g: Tensor, bound: native.Bound, wanted: Wanted, out: Room = None
+    ) -> native.Gradients: ...
 
 
 class Ada(NamedTuple):
@@ -36,11 +42,11 @@ class Ada(NamedTuple):
     def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound:
         return native.bind(x, alpha, c, self.dim, self.leak, self.floor)
 
-    def forward(self, x: Tensor, bound: native.Bound) -> Tensor:
-        return native.ada_forward(x, bound)
+    def forward(self, x: Tensor, bound: native.Bound, out: Room = None) -> Tensor:
+        return native.ada_forward(x, bound, out)
 
-    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, wanted: tuple[bool, bool]) -> native.Gradients:
-        return native.ada_backward(x, g, bound, wanted)
+    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, wanted: Wanted, out: Room = None) -> native.Gradients:
+        return native.ada_backward(x, g, bound, wanted, out)
 
 
 class Pyramidal(NamedTuple):
@@ -60,11 +66,11 @@ class Pyramidal(NamedTuple):
     def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound:
         return native.bind(x, alpha, c, self.dim, self.leak, self.floor, self.basal_leak)
 
-    def forward(self, x: Tensor, bound: native.Bound) -> Tensor:
-        return native.pyramidal_forward(x, bound, self.dim, self.groups)
+    def forward(self, x: Tensor, bound: native.Bound, out: Room = None) -> Tensor:
+        return native.pyramidal_forward(x, bound, self.dim, self.groups, out)
 
-    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, wanted: tuple[bool, bool]) -> native.Gradients:
-        return native.pyramidal_backward(x, g, bound, wanted, self.dim, self.groups)
+    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, wanted: Wanted, out: Room = None) -> native.Gradients:
+        return native.pyramidal_backward(x, g, bound, wanted, self.dim, self.groups, out)
 
 
 def run(operation: Operation, x: Tensor, alpha: Value, c: Value) -> Tensor:

@@ -107,11 +107,11 @@ class Bound(NamedTuple):
     alive: tuple[Any, ...]
 
 
-def ada_forward(x: Tensor, bound: Bound) -> Tensor:
-    """ADA of a plain CPU tensor."""
+def ada_forward(x: Tensor, bound: Bound, out: Tensor | None = None) -> Tensor:
+    """ADA of a plain CPU tensor; into `out`, which has its shape and strides, where it is given."""
     if not x.is_contiguous():
         x = _dense(x)
-    y = torch.empty_like(x)
+    y = torch.empty_like(x) if out is None else out
     n = x.numel()
     if n:
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
@@ -122,11 +122,11 @@ def ada_forward(x: Tensor, bound: Bound) -> Tensor:
 Gradients = tuple[Tensor, Tensor | None, Tensor | None]
 
 
-def ada_backward(x: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool]) -> Gradients:
-    """The gradients of x, alpha and c."""
+def ada_backward(x: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool], out: Tensor | None = None) -> Gradients:
+    """The gradients of x, alpha and c; that of x into `out`, which is like x and may be g, where it is given."""
     if not x.is_contiguous():
         x = _dense(x)
-    gx = torch.empty_like(x)
+    gx = torch.empty_like(x) if out is None else out
     galpha, gc = _room(bound, wanted)
     n = x.numel()
     if n:
@@ -141,11 +141,11 @@ def ada_backward(x: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool]) 
     return gx, galpha, gc
 
 
-def pyramidal_forward(z: Tensor, bound: Bound, dim: int, groups: int) -> Tensor:
+def pyramidal_forward(z: Tensor, bound: Bound, dim: int, groups: int, out: Tensor | None = None) -> Tensor:
     """basal(z') + ADA(z'') of a plain CPU tensor whose 2 * outputs channels stand along `dim`, group by group."""
     if not z.is_contiguous():
         z = _dense(z)
-    y = torch.empty_strided(*_halved(z, dim), dtype=z.dtype)
+    y = torch.empty_strided(*_halved(z, dim), dtype=z.dtype) if out is None else out
     n = y.numel()
     if n:
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
@@ -154,12 +154,12 @@ def pyramidal_forward(z: Tensor, bound: Bound, dim: int, groups: int) -> Tensor:
 
 
 def pyramidal_backward(
-    z: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool], dim: int, groups: int
+    z: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool], dim: int, groups: int, out: Tensor | None = None
 ) -> Gradients:
     """The gradients of z, alpha and c."""
     if not z.is_contiguous():
         z = _dense(z)
-    gz = torch.empty_like(z)
+    gz = torch.empty_like(z) if out is None else out
     galpha, gc = _room(bound, wanted)
     n = g.numel()
     if n:

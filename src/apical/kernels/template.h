@@ -55,8 +55,10 @@ EXPORT void NAME(apical_ada_forward)(const STORAGE *x, STORAGE *y, int64_t n, co
 
 /* ---- ada, backward ---------------------------------------------------------------------------------------------- */
 
-CLONES static void NAME(backward_run)(const STORAGE *restrict x, const STORAGE *restrict g, STORAGE *restrict gx,
+/* gx may be g: the pragma says that no element depends on another one. */
+CLONES static void NAME(backward_run)(const STORAGE *restrict x, const STORAGE *g, STORAGE *gx,
                                       int64_t n, REAL alpha, REAL c, REAL leak) {
+#pragma omp simd
     for (int64_t i = 0; i < n; i++) gx[i] = STORE(LOAD(g[i]) * NAME(ada_at)(LOAD(x[i]), alpha, c, leak).slope);
 }
 
@@ -78,12 +80,12 @@ INLINE REAL NAME(sum)(const REAL *restrict values, int64_t n) {
 
 /* Adds to sums[0] (alpha) and, with_c, to sums[1] (c). Short stretches in REAL, then double: long sums keep their
  * digits. */
-INLINE void NAME(backward_sums_body)(const STORAGE *restrict x, const STORAGE *restrict g,
-                                     STORAGE *restrict gx, int64_t n, REAL alpha, REAL c, REAL leak, int with_c,
-                                     double *restrict sums) {
+INLINE void NAME(backward_sums_body)(const STORAGE *restrict x, const STORAGE *g, STORAGE *gx, int64_t n, REAL alpha,
+                                     REAL c, REAL leak, int with_c, double *restrict sums) {
     REAL for_alpha[STRETCH], for_c[STRETCH];
     for (int64_t from = 0; from < n; from += STRETCH) {
         int64_t length = from + STRETCH < n ? STRETCH : n - from;
+#pragma omp simd
         for (int64_t i = 0; i < length; i++) {
             REAL xi = LOAD(x[from + i]), gi = LOAD(g[from + i]);
             NAME(ada_point) point = NAME(ada_at)(xi, alpha, c, leak);
@@ -96,16 +98,16 @@ INLINE void NAME(backward_sums_body)(const STORAGE *restrict x, const STORAGE *r
     }
 }
 
-CLONES static void NAME(backward_sums_run)(const STORAGE *restrict x, const STORAGE *restrict g, STORAGE *restrict gx,
-                                           int64_t n, REAL alpha, REAL c, REAL leak, int with_c,
-                                           double *restrict sums) {
+CLONES static void NAME(backward_sums_run)(const STORAGE *restrict x, const STORAGE *g, STORAGE *gx, int64_t n,
+                                           REAL alpha, REAL c, REAL leak, int with_c, double *restrict sums) {
     if (with_c) NAME(backward_sums_body)(x, g, gx, n, alpha, c, leak, 1, sums);
     else NAME(backward_sums_body)(x, g, gx, n, alpha, c, leak, 0, sums);
 }
 
-CLONES static void NAME(backward_across)(const STORAGE *restrict x, const STORAGE *restrict g, STORAGE *restrict gx,
-                                         int64_t n, const REAL *restrict alpha, const REAL *restrict c, REAL leak,
-                                         REAL floor, double *restrict sum_alpha, double *restrict sum_c) {
+CLONES static void NAME(backward_across)(const STORAGE *restrict x, const STORAGE *g, STORAGE *gx, int64_t n,
+                                         const REAL *restrict alpha, const REAL *restrict c, REAL leak, REAL floor,
+                                         double *restrict sum_alpha, double *restrict sum_c) {
+#pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         REAL xi = LOAD(x[i]), gi = LOAD(g[i]);
         NAME(ada_point) point = NAME(ada_at)(xi, HELD(alpha[i]), c[i], leak);
@@ -121,7 +123,7 @@ static STORAGE *NAME(copies)(const STORAGE *value, int64_t n) {
     return same;
 }
 
-/* g has `step` 1, or 0 where one upstream value serves all (the gradient of a sum): then runs read it from `same`, a
+/* gx may be g. g has `step` 1, or 0 where one upstream value serves all (the gradient of a sum): then runs read it from `same`, a
  * stretch of copies. galpha, gc: NULL, or room for the gradients of alpha and c. Returns 0, or 1 where memory ran out. */
 EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t step, STORAGE *gx, int64_t n,
                                      const parameters *with, REAL *galpha, REAL *gc, int threads) {
@@ -131,7 +133,9 @@ EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t
     const int64_t units = n / unit;
     const int64_t pieces = PIECES_OF(n, units);
     const int64_t longest = unit > 1 ? unit : step ? n : STRETCH;
-    double *partial = calloc((size_t)(pieces * 2 * channels), sizeof(double));
+    /* Each piece sums up for itself; room for nothing would be cleared and paged in all the same. */
+    const int across = channels > 1 && inner == 1, adds = sums || across;
+    double *partial = calloc(adds ? (size_t)(pieces * 2 * channels) : 1, sizeof(double));
     STORAGE *same = step ? NULL : NAME(copies)(g, longest);
     if (!partial || !(step || same)) {
         free(partial);
@@ -140,20 +144,21 @@ EXPORT int NAME(apical_ada_backward)(const STORAGE *x, const STORAGE *g, int64_t
     }
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
     for (int64_t k = 0; k < pieces; k++) {
-        double *own = partial + k * 2 * channels;
+        double *own = partial + (adds ? k * 2 * channels : 0);
         int64_t to = units * (k + 1) / pieces * unit;
         for (int64_t from = units * k / pieces * unit, length; from < to; from += length) {
             length = to - from < longest ? to - from : longest;
             int64_t channel = from / inner % channels;
             const STORAGE *xr = x + from, *gr = step ? g + from : same;
             double pair[2] = {0, 0};
-            if (channels > 1 && inner == 1)
+            if (across)
                 NAME(backward_across)(xr, gr, gx + from, length, alpha, c, leak, floor, own, own + channels);
             else if (sums)
                 NAME(backward_sums_run)(xr, gr, gx + from, length, HELD(alpha[channel]), c[channel], leak, gc != NULL,
                                         pair);
             else
                 NAME(backward_run)(xr, gr, gx + from, length, HELD(alpha[channel]), c[channel], leak);
+            if (!sums) continue;
             own[channel] += pair[0];
             own[channels + channel] += pair[1];
         }
@@ -255,7 +260,8 @@ EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, i
     const int64_t units = n / unit;
     const int64_t pieces = PIECES_OF(n, units);
     const int64_t longest = unit > 1 ? unit : !step && STRETCH < width ? STRETCH : width;
-    double *partial = calloc((size_t)(pieces * 2 * channels), sizeof(double));
+    const int across = channels > 1 && inner == 1, adds = sums || across;
+    double *partial = calloc(adds ? (size_t)(pieces * 2 * channels) : 1, sizeof(double));
     STORAGE *same = step ? NULL : NAME(copies)(g, longest);
     if (!partial || !(step || same)) {
         free(partial);
@@ -264,7 +270,7 @@ EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, i
     }
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && pieces > 1)
     for (int64_t k = 0; k < pieces; k++) {
-        double *own = partial + k * 2 * channels;
+        double *own = partial + (adds ? k * 2 * channels : 0);
         int64_t to = units * (k + 1) / pieces * unit;
         for (int64_t from = units * k / pieces * unit, length; from < to; from += length) {
             int64_t row = from / width, within = from % width, at = row * 2 * width + within;
@@ -273,7 +279,7 @@ EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, i
             int64_t channel = channels == 1 ? 0 : row % groups * outputs + within / inner;
             const STORAGE *gr = step ? g + from : same;
             double pair[2] = {0, 0};
-            if (channels > 1 && inner == 1)
+            if (across)
                 NAME(sum_backward_across)(z + at, z + at + width, gr, gz + at, gz + at + width, length, alpha + channel,
                                           c + channel, leak, floor, basal_leak, own + channel, own + channels + channel);
             else if (sums) {
@@ -283,6 +289,7 @@ EXPORT int NAME(apical_pyramidal_backward)(const STORAGE *z, const STORAGE *g, i
             } else
                 NAME(sum_backward_run)(z + at, z + at + width, gr, gz + at, gz + at + width, length,
                                        HELD(alpha[channel]), c[channel], leak, basal_leak);
+            if (!sums) continue;
             own[channel] += pair[0];
             own[channels + channel] += pair[1];
         }

@@ -55,13 +55,30 @@ def of_each(name: str, outputs: Tensor, labels: Tensor) -> Tensor:
     k, values, n = outputs.shape
     if name == "cross-entropy" or (name == "binary" and values == 2):
         return functional.cross_entropy(outputs, labels.expand(k, n), reduction="none").mean(1)
-    targets = labels.float().reshape(n, values).t().expand(k, values, n)
+    targets = labels.to(outputs.dtype).reshape(n, values).t().expand(k, values, n)
     return _OF_EACH[name](outputs, targets, reduction="none").mean((1, 2))
 
 
 def answers_of_each(name: str, outputs: Tensor) -> Tensor:
     """`answers` of k trials: (k, n, values) outputs."""
     return answers(name, outputs.flatten(0, 1)).unflatten(0, outputs.shape[:2])  # type: ignore[no-untyped-call, no-any-return]
+
+
+def gradient_of_each(name: str, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """`of_each`, and the gradient of each trial's loss in its outputs, written out: a graph takes longer than it."""
+    k, values, n = outputs.shape
+    if name == "cross-entropy" or (name == "binary" and values == 2):
+        right, log = labels.expand(k, 1, n), functional.log_softmax(outputs, 1)
+        loss = -log.gather(1, right).mean((1, 2))
+        return loss, log.exp_().scatter_add_(1, right, -log.new_ones(()).expand(k, 1, n)).div_(n)
+    if name == "binary":
+        targets = labels.to(outputs.dtype).expand(k, 1, n)
+        loss = functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean((1, 2))
+        return loss, outputs.sigmoid().sub_(targets).div_(n)
+    error = outputs - labels.view(n, values).t()
+    if name == "l1":
+        return error.abs().mean((1, 2)), error.sign_().div_(values * n)
+    return error.square().mean((1, 2)), error.mul_(2 / (values * n))
 
 
 _OF_EACH: dict[str, Callable[..., Tensor]] = {

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -76,6 +77,7 @@ class StackSession:
             )
         ]
         self.alive = torch.ones(len(specs))
+        self._parked = False
         self.loss_sum = torch.zeros(len(specs), dtype=torch.float64)
         self.epoch = self.batch = self.samples = 0
         self.seconds = 0.0
@@ -93,22 +95,22 @@ class StackSession:
 
     def step(self, inputs: Tensor, labels: Tensor) -> None:
         """One step of every trial that is still trained; one whose loss is not finite ends before it."""
-        outputs, found = self._losses(inputs, labels)
-        while not bool(torch.isfinite(found).all()):
+        found, gradient = self._losses(inputs, labels)
+        while not isfinite(found.sum()) and not bool(torch.isfinite(found).all()):
             for i in (~torch.isfinite(found)).nonzero().flatten().tolist():
                 self.diverge(self.members[i])
-            outputs, found = self._losses(inputs, labels)
-        (gradient,) = torch.autograd.grad(found, outputs, self.alive)
+            found, gradient = self._losses(inputs, labels)
         self.network.backward(gradient)
         self.optimiser.step(self.epoch)
         count = self.train.samples(self.batch)
-        self.loss_sum.add_(found.detach(), alpha=count)
+        self.loss_sum.add_(found, alpha=count)
         self.samples += count
         self.batch += 1
 
     def _losses(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        outputs = self.network.forward(inputs, keep=True).requires_grad_()
-        return outputs, losses.of_each(self.spec.loss, outputs, labels)
+        """The loss of each trial, and its gradient in the outputs: zero for trials that ended."""
+        found, gradient = losses.gradient_of_each(self.spec.loss, self.network.forward(inputs, keep=True), labels)
+        return found, gradient.mul_(self.alive[:, None, None]) if self._parked else gradient
 
     def watched_step(self, inputs: Tensor, labels: Tensor) -> None:
         """A step that records the dynamics of every trial."""
@@ -240,6 +242,7 @@ class StackSession:
     def _park(self, member: Member) -> None:
         self.network.parameters.park(member.network)
         self.alive[self.members.index(member)] = 0.0
+        self._parked = True
 
     # --- to a file and back --------------------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from apical.nn.layers import Neuron
 from apical.nn.pyramidal import _Pyramidal
-from apical.train.stacked_activations import Activation, kind
+from apical.train.rooms import Rooms
+from apical.train.stacked_activations import Activation, Fused, kind
 from apical.train.stacked_parameters import Parameters, Stacked
 
 Function = Callable[[Tensor], Tensor]
@@ -27,13 +28,15 @@ class StackedNetwork:
         self.count = len(networks)
         self.parameters = Parameters()
         self.activations: list[tuple[str, Activation]] = []
-        self.parts: list[Affine | Graph] = []
+        self.parts: list[First | Affine | Fused | Graph] = []
         self._between: list[Any] = []
         self._kinds = [tuple(kind(a) for _, layer in chain(n) for a in _activations(layer)) for n in networks]
         for same in zip(*map(chain, networks), strict=True):
             name, layers = same[0][0], [layer for _, layer in same]
             self._add(name, layers)
         self._close()
+        learned = [s for part in self.parts if isinstance(part, Fused | Graph) for s in part.learned]
+        self._summed = {id(s): s.gradient for s in learned}  # a learned alpha is met in every layer
 
     def _add(self, name: str, layers: list[Any]) -> None:
         """The stacked form of one layer of every network."""
@@ -46,7 +49,7 @@ class StackedNetwork:
             if self._between and isinstance(self._between[-1], _Pool):
                 self._between.append(_Flatten(self.count))
             self._close()
-            self.parts.append(Affine(affine, self.parameters, first=not self.parts))
+            self.parts.append(self._affine(affine))
         else:
             self._between.append(_Conv(affine, self.parameters, first=not (self.parts or self._between)))
         if isinstance(one, Neuron | _Pyramidal):
@@ -57,27 +60,31 @@ class StackedNetwork:
             self.activations.append((name, activation))
             self._between.append(activation)
 
+    def _affine(self, layers: list[Any]) -> "First | Affine":
+        if not self.parts:
+            return First(layers, self.parameters)
+        return Affine(layers, self.parameters, overwrites=isinstance(self.parts[-1], Fused))
+
     def _close(self) -> None:
         """End the graph in front of an affine layer."""
         if self._between:
-            self.parts.append(Graph(self._between, first=not self.parts))
+            one = self._between[0]
+            fused = len(self._between) == 1 and self.parts and Fused.serves(one)
+            self.parts.append(Fused(one) if fused else Graph(self._between, first=not self.parts))
             self._between = []
 
     def forward(self, inputs: Tensor, *, keep: bool = False) -> Tensor:
         """(n, ...) inputs -> (k, outputs, n); with `keep`, `backward` may follow."""
         x = inputs
-        with torch.no_grad():
-            for part in self.parts:
-                x = part.forward(x, keep)
+        for part in self.parts:
+            x = part.forward(x, keep)
         return x.view(self.count, -1, x.shape[-1])
 
-    @torch.no_grad()
     def backward(self, gradient: Tensor) -> None:
         """Fill the gradients of all parameters from that of the outputs."""
-        g: Tensor | None = gradient.reshape(-1, gradient.shape[-1])
-        for part in self.parts:
-            if isinstance(part, Graph):
-                part.clear()
+        for summed in self._summed.values():
+            summed.zero_()
+        g: Any = gradient.reshape(-1, gradient.shape[-1])
         for part in reversed(self.parts):
             g = part.backward(g)
 
@@ -98,46 +105,64 @@ def _activations(layer: nn.Module) -> list[nn.Module]:
     return [layer.activation] if isinstance(layer, Neuron) else []
 
 
-class Affine:
-    """w x + b of every trial: (k * inputs, n) -> (k * outputs, n); the first layer takes the shared (n, ...)."""
+class First:
+    """w x + b of every trial's first layer: the shared (n, ...) inputs -> (k * outputs, n), one product."""
 
-    def __init__(self, layers: Sequence[Any], parameters: Parameters, *, first: bool) -> None:
-        self.first, self.count = first, len(layers)
-        self.weight = parameters.stack([layer.weight for layer in layers])
-        self.bias = parameters.stack([layer.bias for layer in layers])
+    def __init__(self, layers: Sequence[Any], parameters: Parameters) -> None:
+        weight, bias = _affine(layers, parameters)
+        self._weight, self._bias = weight.model.flatten(0, 1), bias.model.view(-1, 1)
+        self._gradients = weight.gradient.flatten(0, 1), bias.gradient.view(-1)
+        self._rooms = Rooms()
         self._input: Tensor | None = None
-        self._rooms: dict[str, Tensor] = {}
+
+    def forward(self, inputs: Tensor, keep: bool) -> Tensor:
+        x = inputs.flatten(1)
+        if keep:
+            self._input = x
+        out = self._rooms("forward", (len(self._weight), len(x)), x) if keep else None
+        return torch.addmm(self._bias, self._weight, x.t(), out=out)
+
+    def backward(self, g: Tensor) -> None:
+        assert self._input is not None
+        weight, bias = self._gradients
+        torch.mm(g, self._input, out=weight)
+        torch.sum(g, 1, out=bias)
+
+
+class Affine:
+    """w x + b of every trial's later layer: (k * inputs, n) -> (k * outputs, n), a batched product.
+
+    With `overwrites`, the gradient of x takes the place of x, which nobody below needs again.
+    """
+
+    def __init__(self, layers: Sequence[Any], parameters: Parameters, *, overwrites: bool) -> None:
+        self.overwrites = overwrites
+        self.weight, self.bias = _affine(layers, parameters)
+        self.count, self.values = self.bias.model.shape
+        self._bias, self._transposed = self.bias.model.unsqueeze(2), self.weight.model.transpose(1, 2)
+        self._rooms = Rooms()
+        self._input = torch.empty(0)
 
     def forward(self, x: Tensor, keep: bool) -> Tensor:
-        x = x.flatten(1) if self.first else x.view(self.count, -1, x.shape[-1])
-        self._input = x if keep else None
-        n = x.shape[0 if self.first else 2]
-        if self.first:
-            out = self._room("forward", keep, self.bias.model.numel(), n)
-            return torch.addmm(self.bias.model.view(-1, 1), self.weight.model.flatten(0, 1), x.t(), out=out)
-        out = self._room("forward", keep, *self.bias.model.shape, n)
-        return torch.baddbmm(self.bias.model.unsqueeze(2), self.weight.model, x, out=out).flatten(0, 1)
+        n = x.shape[1]
+        x = x.view(self.count, -1, n)
+        if not keep:
+            return torch.baddbmm(self._bias, self.weight.model, x).flatten(0, 1)
+        self._input = x
+        torch.baddbmm(self._bias, self.weight.model, x, out=self._rooms("forward", (self.count, self.values, n), x))
+        return self._rooms("forward", (self.count * self.values, n), x)
 
-    def backward(self, g: Tensor | None) -> Tensor | None:
-        x, self._input = self._input, None
-        assert x is not None
-        assert g is not None
-        if self.first:
-            torch.mm(g, x, out=self.weight.gradient.flatten(0, 1))
-            torch.sum(g, 1, out=self.bias.gradient.view(-1))
-            return None
-        g = g.view(self.count, -1, g.shape[-1])
+    def backward(self, g: Tensor) -> Tensor:
+        x, n = self._input, g.shape[1]
+        g = g.view(self.count, self.values, n)
         torch.bmm(g, x.transpose(1, 2), out=self.weight.gradient)
         torch.sum(g, 2, out=self.bias.gradient)
-        return torch.bmm(self.weight.model.transpose(1, 2), g, out=self._room("backward", True, *x.shape)).flatten(0, 1)
+        below = torch.bmm(self._transposed, g, out=x if self.overwrites else self._rooms("backward", x.shape, x))
+        return below.view(-1, n)
 
-    def _room(self, name: str, keep: bool, *shape: int) -> Tensor | None:
-        """Where a result of a step goes: the memory of the last one, which the system would take back and clear."""
-        if not keep:
-            return None
-        if name not in self._rooms or self._rooms[name].shape != shape:
-            self._rooms[name] = torch.empty(shape)
-        return self._rooms[name]
+
+def _affine(layers: Sequence[Any], parameters: Parameters) -> tuple[Stacked, Stacked]:
+    return parameters.stack([layer.weight for layer in layers]), parameters.stack([layer.bias for layer in layers])
 
 
 class Graph:
@@ -150,23 +175,17 @@ class Graph:
         self._saved: tuple[Tensor, Tensor] | None = None
 
     def forward(self, x: Tensor, keep: bool) -> Tensor:
-        if not keep:
-            return self._run(x)
-        leaf = x.detach().requires_grad_(not self.first)
-        with torch.enable_grad():
+        leaf = x.detach().requires_grad_(keep and not self.first)
+        with torch.set_grad_enabled(keep):
             y = self._run(leaf)
-        self._saved = leaf, y
+        if keep:
+            self._saved = leaf, y
         return y.detach()
 
     def _run(self, x: Tensor) -> Tensor:
         for function in self.functions:
             x = function(x)
         return x
-
-    def clear(self) -> None:
-        """Forget the gradients: a learned alpha is met in every layer and sums them up."""
-        for stacked in self.learned:
-            stacked.gradient.zero_()
 
     def backward(self, g: Tensor | None) -> Tensor | None:
         saved, self._saved = self._saved, None

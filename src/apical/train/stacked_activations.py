@@ -6,15 +6,17 @@ k * outputs, height, width) with dim 1 after convolutions. Alpha, c and beta are
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from apical.kernels import composite, eager
+from apical.kernels import choice, composite, eager
 from apical.nn.activations import ADA, FLOOR, RBF, LeakyADA, Shared, Swish
 from apical.nn.pyramidal import _Pyramidal
+from apical.train.rooms import Rooms
 from apical.train.stacked_parameters import Parameters, Stacked
 
 Function = Callable[[Tensor], Tensor]
@@ -42,9 +44,13 @@ class Activation:
             self.groups.append(maker)
         self._sizes = [group.count * outputs * (1 + self.pyramidal) for group in self.groups]
 
-    def __call__(self, z: Tensor) -> Tensor:
+    def look(self, z: Tensor) -> None:
+        """Note the input of a call, while somebody watches."""
         if self.seen is not None:
             self.seen.append(z.detach())
+
+    def __call__(self, z: Tensor) -> Tensor:
+        self.look(z)
         if len(self.groups) == 1:
             return self.groups[0].function(z)
         return torch.cat([group.function(part) for group, part in self.parts(z)], self.dim)
@@ -53,6 +59,62 @@ class Activation:
         """The groups of trials of one kind, each with its channels."""
         for group, part in zip(self.groups, torch.split(z, self._sizes, self.dim), strict=True):
             yield group, part if self.dim == 0 else part.contiguous(memory_format=torch.channels_last)
+
+
+class Fused:
+    """The same of trials of one kind that has a kernel: the kernel itself, without a graph around it."""
+
+    def __init__(self, activation: Activation) -> None:
+        (group,) = activation.groups
+        assert group.kernel is not None
+        self.activation, self.kernel, self.learned = activation, group.kernel, activation.learned
+        self._shape = group.count, group.outputs
+        self._rooms = Rooms()
+        self._bound: dict[int, Any] = {}
+        self._saved: tuple[Tensor, Any] | None = None
+
+    @staticmethod
+    def serves(function: object) -> bool:
+        """True where the kernel can be called for this part of a network."""
+        if not isinstance(function, Activation) or function.dim != 0 or len(function.groups) > 1:
+            return False
+        return function.groups[0].kernel is not None and choice.path(torch.empty(1)) == "native"
+
+    def forward(self, z: Tensor, keep: bool) -> Tensor:
+        self.activation.look(z)
+        bound, n = self._bind(z), z.shape[1]
+        if not keep:
+            return self.kernel.operation.forward(z, bound)
+        self._saved = z, bound
+        room = self._rooms("forward", (prod(self._shape), n), z)
+        return self.kernel.operation.forward(z, bound, room)
+
+    def backward(self, g: Tensor) -> Tensor:
+        saved, self._saved = self._saved, None
+        assert saved is not None
+        z, bound = saved
+        room = g if len(z) == len(g) else self._rooms("backward", z.shape, z)  # less memory, fewer misses of the cache
+        wanted = bool(self.learned), False
+        below, alpha, _ = self.kernel.operation.backward(z, g, bound, wanted, room)
+        for stacked in self.learned:
+            assert alpha is not None
+            stacked.gradient.add_(alpha.view(self._shape).sum_to_size(stacked.gradient.shape))
+        return below
+
+    def _bind(self, z: Tensor) -> Any:
+        """The kernel's view of alpha and c for this number of samples, made anew where alpha changes."""
+        n = z.shape[1]
+        if self.learned or n not in self._bound:
+            self._bound[n] = self.kernel.operation.bind(z, self.kernel.alpha(), self.kernel.c())
+        return self._bound[n]
+
+
+class _Kernel(NamedTuple):
+    """A call of a kernel with one alpha and one c for each channel; c is never learned."""
+
+    operation: eager.Operation
+    alpha: Callable[[], Tensor]
+    c: Callable[[], Tensor]
 
 
 class _Maker:
@@ -64,15 +126,15 @@ class _Maker:
         self.function: Function = torch.relu
         self.alpha: Callable[[], Tensor] | None = None
         """One alpha for each channel, where the kind has one."""
+        self.kernel: _Kernel | None = None
+        """What the function calls, where it is nothing but one call."""
 
     def standard(self, modules: Sequence[nn.Module]) -> Function:
         own = [_owner(m) for m in modules]
         one: Any = own[0]
         if isinstance(one, ADA):
             operation = eager.Ada(one.leak, FLOOR if one.learned in one._parameters else 0.0, self.dim)
-            alpha, c = self._values(own, "alpha"), self._values(own, "c")
-            self.alpha = alpha
-            return lambda x: eager.run(operation, x, alpha(), c())
+            return self._one_call(operation, own)
         if isinstance(one, Swish):
             beta = self._values(own, "beta")
             return lambda x: eager.swish(x, beta(), self.dim)
@@ -89,9 +151,7 @@ class _Maker:
             leak = basal[0].negative_slope if isinstance(basal[0], nn.LeakyReLU) else 0.0
             floor = FLOOR if one.learned in one._parameters else 0.0
             operation = eager.Pyramidal(one.leak, floor, self.dim, leak, self.count)
-            alpha, c = self._values(apical, "alpha"), self._values(apical, "c")
-            self.alpha = alpha
-            return lambda z: eager.run(operation, z, alpha(), c())
+            return self._one_call(operation, apical)
         first, second = self.standard(basal), self.standard(apical)
 
         def both(z: Tensor) -> Tensor:
@@ -99,6 +159,11 @@ class _Maker:
             return first(halves[0]) + second(halves[1])
 
         return both
+
+    def _one_call(self, operation: eager.Operation, modules: Sequence[nn.Module]) -> Function:
+        alpha, c = self._values(modules, "alpha"), self._values(modules, "c")
+        self.alpha, self.kernel = alpha, _Kernel(operation, alpha, c)
+        return lambda z: eager.run(operation, z, alpha(), c())
 
     def _values(self, modules: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
         """One value for each channel: fixed, or spread from what each trial learns."""

@@ -87,17 +87,13 @@ class StackedAdam:
         rows: list[_Row] = [(specs[0], s, None) for s in parameters.all]
         if not together:
             rows = [(spec, *place) for spec, n in zip(specs, networks, strict=True) for place in parameters.rows_of(n)]
-        rows.sort(key=lambda row: (row[0].learning_rate, row[1].model.dim() > 2))
-        self._groups = [
-            _Group(group[0][0], _lists(group), group[0][0].l2 if decays else 0.0)
-            for (_, decays), found in groupby(rows, lambda row: (row[0].learning_rate, row[1].model.dim() > 2))
-            if (group := list(found))
-        ]
+        rows.sort(key=_alike)
+        groups = (list(found) for _, found in groupby(rows, _alike))
+        self._groups = [_Group(group[0][0], _lists(group), _alike(group[0])[1]) for group in groups]
 
-    @torch.no_grad()
     def step(self, epoch: int) -> None:
         """One step of every trial, with the learning rate of the epoch."""
-        self.steps += 1
+        self.steps.add_(_ONE)
         for spec, (model, gradient, first, second), decay in self._groups:
             self.kernel(
                 model, gradient, first, second, [], [self.steps] * len(model), lr=spec.rate(epoch), beta1=BETAS[0],
@@ -105,7 +101,14 @@ class StackedAdam:
             )  # fmt: skip
 
 
+_ONE = torch.ones(())  # a number would be made a tensor first
 _Row = tuple[TrialSpec, Stacked, int | None]
+
+
+def _alike(row: _Row) -> tuple[float, float]:
+    """The learning rate and the L2 penalty, which is for weights alone: rows that agree in both share a call."""
+    spec, stacked, _ = row
+    return spec.learning_rate, spec.l2 if stacked.model.dim() > 2 else 0.0
 
 
 class _Group(NamedTuple):
