@@ -57,6 +57,8 @@ def headline(trials: Sequence[Row]) -> str:
             for unit in UNITS:
                 key = f"{part}/{unit}"
                 found = [t for t in trials if (t["study"], t["row"]) == (name, key) and t["test accuracy"]]
+                if not found:
+                    continue
                 values = [100 * float(t["test accuracy"]) for t in found]
                 best = [value for t, value in zip(found, values, strict=True) if t["best"] == "True"]
                 printed = paper.row(key).paper["accuracy"].value

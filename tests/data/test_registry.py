@@ -39,6 +39,7 @@ def test_the_public_names_are_frozen():
         "InputNoise",
         "LabelNoise",
         "Split",
+        "Subset",
         "corrupt",
         "describe",
         "home",
