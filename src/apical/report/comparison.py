@@ -56,8 +56,10 @@ class Comparison:
 
     @property
     def direction(self) -> str:
-        """Which way the difference goes, however sure it is."""
-        return "better" if self.gain > 0 else "worse" if self.gain < 0 else "equal"
+        """Which way the difference goes, where the exact test sees one; empty where it does not."""
+        if not self.p_value <= LEVEL:
+            return ""
+        return "better" if self.gain > 0 else "worse"
 
     @property
     def means_agree(self) -> bool:

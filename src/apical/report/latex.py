@@ -39,7 +39,7 @@ MARKED = (
     r"the group's baseline and against its best other row ($\uparrow$ better, $\downarrow$ worse), in brackets "
     "adjusted by Holm for all tests of the study."
 )
-ARROWS = {"better": r"$\uparrow$", "worse": r"$\downarrow$", "equal": "$=$"}
+ARROWS = {"better": r"$\uparrow$ ", "worse": r"$\downarrow$ ", "": ""}
 OURS, DIFFERENCE = "Ours: the trial that is best by validation.", " Diff.: ours $-$ paper."
 
 
@@ -145,7 +145,7 @@ def _p(found: Comparison | None) -> str:
     """Short enough for a page: an arrow for better, worse or neither."""
     if found is None:
         return "--"
-    return f"{ARROWS[found.direction]} {escape(f'{show_p(found.p_value)} ({show_p(found.p_holm)})')}"
+    return f"{ARROWS[found.direction]}{escape(f'{show_p(found.p_value)} ({show_p(found.p_holm)})')}"
 
 
 def _row(cells: Sequence[str]) -> str:

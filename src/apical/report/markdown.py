@@ -159,4 +159,6 @@ def _mean(line: Line) -> str:
 
 
 def _p(found: Comparison | None) -> str:
-    return escape(f"{found.direction}, {show_p(found.p_value)} ({show_p(found.p_holm)})") if found else MISSING
+    if found is None:
+        return MISSING
+    return escape(f"{found.direction} {show_p(found.p_value)} ({show_p(found.p_holm)})".strip())

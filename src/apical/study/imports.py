@@ -14,5 +14,5 @@ def import_all(modules: Iterable[str]) -> None:
         except Exception as error:  # whatever the user's module raises, the sentence says which one it was
             raise StudyError(
                 f"imports: {name!r} cannot be imported ({type(error).__name__}: {error}): give a module that is "
-                "installed or in a folder on PYTHONPATH"
+                "installed, in the folder where you run apical, or in a folder on PYTHONPATH"
             ) from error
