@@ -294,3 +294,13 @@ def test_labels_of_a_logarithmic_axis_are_few_however_far_it_reaches() -> None:
         text = draw_svg(Lines("log", "title", "alt", "epoch", "gradient norm", (line,), logarithmic=True))
         labels = [float(found) for found in re.findall(r">([\d.e-]+)</text>", text) if found not in ("1", "2")]
         assert 1 <= len(labels) <= 8
+
+
+def test_a_pyramidal_unit_of_the_users_own_has_another_colour_than_its_standard_one():
+    from apical.report import palette
+
+    for name in ("wave", "bump", "sine", "mish"):
+        assert palette.colour(name) != palette.colour(f"pyn{name}")
+        assert palette.variable(name) != palette.variable(f"pyn{name}")
+    lights = [light for _, light, _ in palette.variables()]
+    assert len(set(lights)) == len(lights)

@@ -22,8 +22,12 @@ UNITS = {
     "pynada": ("#8f1d3f", "#f2608c"),
     "leaky_pynada": ("#7a4a10", "#c98a45"),
 }
-SPARE = (("#4d6b3c", "#a3c78d"), ("#7a4a63", "#d39ab8"), ("#4a5a78", "#9fb2d6"), ("#6b5f1d", "#cfc06a"))
-"""For kinds that users register."""
+SPARE = (
+    ("#5b8043", "#a3c78d"), ("#a5578a", "#e3a3cd"), ("#57709f", "#9fb2d6"), ("#8a7a1d", "#cfc06a"), ("#2f7f9e", "#7cc7e4"),
+    ("#2f4a1e", "#6f9c55"), ("#63264f", "#b96c9f"), ("#2c3a5c", "#6f86b8"), ("#55490b", "#9c8d3a"), ("#14485c", "#4894b3"),
+)  # fmt: skip
+"""For kinds that users register: standard ones above, pyramidal ones of the same hue below."""
+HUES = len(SPARE) // 2
 STEPS = 10
 _LIGHT_ENDS, _DARK_ENDS = ((232, 150, 40), (92, 16, 64)), ((255, 214, 130), (214, 74, 130))
 """Of a row of colours for what differs by a number alone, such as alpha."""
@@ -71,4 +75,5 @@ def themed() -> dict[str, str]:
 
 
 def _spare(kind: str) -> int:
-    return zlib.crc32(kind.encode()) % len(SPARE)
+    activation = kind.removeprefix("pyn")
+    return zlib.crc32(activation.encode()) % HUES + (HUES if activation != kind else 0)
