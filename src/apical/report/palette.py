@@ -23,9 +23,17 @@ UNITS = {
     "leaky_pynada": ("#7a4a10", "#c98a45"),
 }
 SPARE = (
-    ("#5b8043", "#a3c78d"), ("#a5578a", "#e3a3cd"), ("#57709f", "#9fb2d6"), ("#8a7a1d", "#cfc06a"), ("#2f7f9e", "#7cc7e4"),
-    ("#2f4a1e", "#6f9c55"), ("#63264f", "#b96c9f"), ("#2c3a5c", "#6f86b8"), ("#55490b", "#9c8d3a"), ("#14485c", "#4894b3"),
-)  # fmt: skip
+    ("#5b8043", "#a3c78d"),
+    ("#a5578a", "#e3a3cd"),
+    ("#57709f", "#9fb2d6"),
+    ("#8a7a1d", "#cfc06a"),
+    ("#2f7f9e", "#7cc7e4"),
+    ("#2f4a1e", "#6f9c55"),
+    ("#63264f", "#b96c9f"),
+    ("#2c3a5c", "#6f86b8"),
+    ("#55490b", "#9c8d3a"),
+    ("#14485c", "#4894b3"),
+)
 """For kinds that users register: standard ones above, pyramidal ones of the same hue below."""
 HUES = len(SPARE) // 2
 STEPS = 10
