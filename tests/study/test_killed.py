@@ -54,6 +54,14 @@ def wait(process, seconds):
     return False
 
 
+def begun(process, folder):
+    """Wait until a worker has begun; False where the process ends before."""
+    while not workers(folder):
+        if wait(process, 0.1):
+            return False
+    return True
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("stack", [1, 4])
@@ -72,7 +80,7 @@ def test_a_study_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(
     process = python(RUN, folder)
     for _ in range(MOMENTS // 2):
         if not wait(process, draws.uniform(3.0, 8.0)):
-            victim = "driver" if draws.random() < 0.4 or not workers(folder) else "worker"
+            victim = "driver" if draws.random() < 0.4 or not begun(process, folder) else "worker"
             pid = process.pid if victim == "driver" else draws.choice(workers(folder) or [process.pid])
             os.kill(pid, signal.SIGKILL)
             killed[victim] += 1

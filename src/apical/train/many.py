@@ -40,7 +40,7 @@ def run_many(
 
     One more trial adds to the peak of the memory, in bytes, as `stack_bytes` computes it,
 
-        4 * (5 * P + 3 * outputs * validation + 2 * U * batch + max(4 * P, 2 * U * batch, 2 * U * evaluated))
+        4 * (5 * P + 3 * outputs * validation + 2 * U * batch + max(8 * P, 2 * U * batch, 2 * U * evaluated))
 
     with P parameters and U values behind the affine parts of a network, `validation` samples in the validation split
     and `evaluated` of them in a batch; `memory_of(spec)` is this number for a trial.

@@ -62,5 +62,5 @@ def stack_bytes(*, parameters: int, units: int, outputs: int, batch: int, evalua
     """Bytes that one more trial adds to the peak of a stack, as `run_many` says it; `memory_of` knows the numbers."""
     kept = 5 * parameters + 3 * outputs * validation  # values, gradients, two moments, best values; validation outputs
     rooms = 2 * units * batch  # what a step computed, where the next one will write
-    passing = max(4 * parameters, 2 * units * batch, 2 * units * evaluated)  # a checkpoint's bytes, a step, or a pass
+    passing = max(8 * parameters, 2 * units * batch, 2 * units * evaluated)  # a checkpoint twice, a step, or a pass
     return 4 * (kept + rooms + passing)
