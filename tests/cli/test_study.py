@@ -184,3 +184,11 @@ def test_parts_are_chosen_on_the_command_line(there, capsys):
     assert "2 rows, 2 trials each" in capsys.readouterr().out
     assert cli.run(["study", "run", "mine.toml", "--part", "narrow"]) != 0
     assert "no part is called narrow: it has digits, wide" in capsys.readouterr().err
+
+
+def test_a_directory_here_does_not_hide_the_shipped_study_of_its_name(there, capsys):
+    """Run where the study directories are, a changed study is the shipped one, changed."""
+    short = ["study", "run", "demo", "--workers", "1", "--set", 'only_rows=["relu"]', "--set", "training.epochs=1"]
+    assert cli.run([*short, "--set", "trials=1", "-d", "demo"]) == 0
+    assert cli.run([*short, "--set", "trials=2"]) == 0
+    assert "2 trials each, in demo" in capsys.readouterr().out

@@ -217,10 +217,14 @@ def new(path: Annotated[Path, typer.Argument(help="The file to write.")]) -> Non
 
 
 def _study(name: str, *, quick: bool, sets: list[str] | None, tune_c: bool) -> Study:
-    """The study of a name or file, or the one that a directory was made for."""
-    if not (Path(name) / STUDY).is_file():
+    """The study of a name or file, or the one that a directory was made for.
+
+    Where a shipped study has a directory of its name here, changes are changes of the shipped one.
+    """
+    changed = bool(quick or sets or tune_c)
+    if not (Path(name) / STUDY).is_file() or (changed and name in study.names()):
         return study.load(name, quick=quick, sets=sets or (), tune_c=tune_c)
-    if quick or sets or tune_c:
+    if changed:
         raise InvalidArgumentError(
             f"{name} is a study directory, whose study is settled: give --quick, --part, --set and --tune-c with a "
             "name or file"
