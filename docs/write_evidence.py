@@ -8,6 +8,7 @@ FOLDER holds the study directories, as `apical study run` leaves them in studies
 
 import argparse
 import csv
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -146,7 +147,7 @@ def write(folder: Path, timing: Path | None) -> None:
     full = [results for results in found if not results.study.quick]
     write_report(full, "report")
     write_report([results for results in found if results.study.quick], "quick")
-    (EVIDENCE / "claims.md").write_text(claims_page(report.gather(full)), encoding="utf-8")
+    (EVIDENCE / "claims.md").write_text(for_site(claims_page(report.gather(full))), encoding="utf-8")
     write_results(found)
     if timing is not None:
         shutil.copyfile(timing, TIMING)
@@ -160,10 +161,16 @@ def write_report(studies: Sequence[StudyResults], name: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         page = report.write(studies, scratch)
         shutil.copyfile(page, EVIDENCE / f"{name}.html")
-        shutil.copyfile(page.with_name("report.md"), EVIDENCE / f"{name}-tables.md")
+        text = page.with_name("report.md").read_text(encoding="utf-8")
+        (EVIDENCE / f"{name}-tables.md").write_text(for_site(text), encoding="utf-8")
         (EVIDENCE / "figures").mkdir(exist_ok=True)
         for figure in page.with_name("figures").glob("*.svg"):
             shutil.copyfile(figure, EVIDENCE / "figures" / figure.name)
+
+
+def for_site(text: str) -> str:
+    """Markdown for MkDocs too, which shows a backslash before these."""
+    return re.sub(r"\\([:=~$^@])", r"\1", text).replace("\\<", "&lt;").replace("\\&", "&amp;")
 
 
 def write_results(studies: Iterable[StudyResults]) -> None:
