@@ -1,7 +1,5 @@
 """The page in Chromium: it loads nothing, says nothing, sorts, fits, and can be read in light and in dark."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +12,6 @@ pytestmark = pytest.mark.slow
 WIDTHS, SCHEMES = (360, 1400), ("light", "dark")
 AA = 4.5
 """The contrast that WCAG asks of text of ordinary size."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert chromium, "these tests need Chromium: apt-get install chromium"
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

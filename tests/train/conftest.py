@@ -3,10 +3,11 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 import torch
 
-from apical.train import Execution, TrialSpec, run
+from apical.train import Execution, TrialSpec, evaluate, run
 
 ONE_THREAD = Execution(threads=1)
 
@@ -50,3 +51,16 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def paired():
+    """Test accuracies of trials, stacked and alone, whose mean difference must be within two standard errors of 0."""
+
+    def compare(stacked, alone):
+        scores = np.array([[evaluate(r).scores["accuracy"] for r in results] for results in (stacked, alone)])
+        difference = scores[0] - scores[1]
+        assert abs(difference.mean()) <= 2 * difference.std(ddof=1) / np.sqrt(len(difference))
+        return scores
+
+    return compare

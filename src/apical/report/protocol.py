@@ -14,7 +14,7 @@ def deviations(study: Study, paper: Study | None) -> tuple[str, ...]:
     """In words, once each: what of a study is not as the paper's; nothing where there is no study of the paper."""
     if paper is None or study.quick:
         return ()
-    found = [f"{study.trials} trials instead of {paper.trials}"] if study.trials < paper.trials else []
+    found = [*_of_trials(study, paper)]
     for part in study.parts:
         found += _of_part(part, paper)
     for row in study.rows:
@@ -26,28 +26,27 @@ def changed(row: Row, part: Part, study: Study, paper: Study | None) -> str:
     """How one row differs from the paper's, in words; "" where it does not."""
     if paper is None:
         return ""
-    found = [*_of_part(part, paper), *_of_row(row, paper)]
+    return ", ".join(dict.fromkeys([*_of_part(part, paper), *_of_row(row, paper), *_of_trials(study, paper)]))
+
+
+def _of_trials(study: Study, paper: Study) -> Iterator[str]:
     if study.trials < paper.trials:
-        found.append(f"{study.trials} trials instead of {paper.trials}")
-    return ", ".join(dict.fromkeys(found))
+        yield f"{study.trials} trials instead of {paper.trials}"
 
 
 def _of_part(part: Part, paper: Study) -> Iterator[str]:
     own = next((other for other in paper.parts if other.name == part.name), None)
-    if own is None:
-        yield f"{part.title} is no part of the paper's"
-        return
-    for field in sorted(set(Part.model_fields) - SHOWN_OF_PART):
-        yield from _difference(field, getattr(part, field), getattr(own, field))
+    return _fields(part, own, SHOWN_OF_PART) if own else iter([f"{part.title} is no part of the paper's"])
 
 
 def _of_row(row: Row, paper: Study) -> Iterator[str]:
     own = next((other for other in paper.rows if other.key == row.key), None)
-    if own is None:
-        yield f"{row.key} is no row of the paper's"
-        return
-    for field in sorted(set(Row.model_fields) - SHOWN_OF_ROW):
-        yield from _difference(field, getattr(row, field), getattr(own, field))
+    return _fields(row, own, SHOWN_OF_ROW) if own else iter([f"{row.key} is no row of the paper's"])
+
+
+def _fields(ours: Part | Row, theirs: Part | Row, shown: set[str]) -> Iterator[str]:
+    for field in sorted(set(type(ours).model_fields) - shown):
+        yield from _difference(field, getattr(ours, field), getattr(theirs, field))
 
 
 def _difference(field: str, ours: Any, theirs: Any) -> Iterator[str]:
