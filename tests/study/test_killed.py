@@ -1,5 +1,6 @@
 """kill -9 of the driver or a worker at random moments: nothing finished is lost or run again, and the same results."""
 
+import contextlib
 import json
 import os
 import random
@@ -62,6 +63,16 @@ def begun(process, folder):
     return True
 
 
+def kill(process, folder, victim, draws):
+    """kill -9 of a worker that has begun, or of the driver, also where no worker is left; says which it was."""
+    while victim == "worker" and begun(process, folder):
+        with contextlib.suppress(ProcessLookupError, IndexError):  # it ended by itself just now
+            os.kill(draws.choice(workers(folder)), signal.SIGKILL)
+            return "worker"
+    process.kill()
+    return "driver"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("stack", [1, 4])
@@ -79,12 +90,11 @@ def test_a_study_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(
     seen: dict = {}
     process = python(RUN, folder)
     for _ in range(MOMENTS // 2):
+        victim = None
         if not wait(process, draws.uniform(3.0, 8.0)):
-            victim = "driver" if draws.random() < 0.4 or not begun(process, folder) else "worker"
-            pid = process.pid if victim == "driver" else draws.choice(workers(folder) or [process.pid])
-            os.kill(pid, signal.SIGKILL)
+            victim = kill(process, folder, "driver" if draws.random() < 0.4 else "worker", draws)
             killed[victim] += 1
-        if process.poll() is not None or pid == process.pid:
+        if process.poll() is not None or victim == "driver":
             process.communicate()
             process = python(RUN, folder)
         now = published(folder)
