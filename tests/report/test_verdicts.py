@@ -1,5 +1,6 @@
 """Verdicts on claims, by the rule that the page prints."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -152,7 +153,7 @@ def test_a_coarser_grid_and_fewer_trials_carry_no_verdict_and_are_told(fashion) 
     rows = tuple(replace(r, row=changed.row(r.row.key)) for r in fashion.rows)
     report = gather([replace(fashion, study=changed, rows=rows)], pictures=False)
     assert any("tune.alpha = (0.1, 0.5) instead of (0.1, 0.2," in line for line in report.summary)
-    assert "**Not the paper's protocol\\: tune.alpha" in markdown.markdown(report)
+    assert "**Not the paper's protocol: tune.alpha" in markdown.markdown(report)
     assert r"\textbf{Not the paper\textquotesingle{}s protocol: tune.alpha" in latex.latex(report)
     found = {v.claim.id: v for v in report.verdicts}
     assert found["fashion-ada-beats-relu"].outcome == "no verdict"
@@ -244,9 +245,21 @@ def test_the_summary_says_who_is_better_and_who_is_worse_than_the_baseline(fashi
         for line in table.lines:
             if line.baseline is not None and line.baseline.shown and line.baseline.means_agree:
                 word = "better" if line.baseline.shown > 0 else "worse"
-                named = told.split(f"{table.title}: best trials")[1].split(f"Shown {word}: ")[1].split(".  ")[0]
-                assert f"{line.label} against" in named
-    assert "Shown better: " in told
+                best = told.split(f"{table.title}, against")[1].split("Best trials by validation: ")[1]
+                assert f"{line.label} against" in best.split(f"shown {word} ")[1].split(";")[0]
+    assert "shown better " in told
+
+
+def test_the_summary_says_of_means_over_trials_what_their_interval_shows(fashion) -> None:
+    section = gather([fashion], pictures=False).sections[0]
+    table = section.tables[0]
+    found = next(line for line in table.lines if line.baseline is not None)
+    for mean, shown in ((0.02, "shown better {}; shown worse none"), (-0.02, "shown better none; shown worse {}")):
+        over = replace(found.baseline.over_trials, mean=mean, low=mean - 0.01, high=mean + 0.01)
+        line = replace(found, baseline=replace(found.baseline, over_trials=over))
+        told = _results_of(replace(section, tables=(replace(table, lines=(line,)),)))[0]
+        name = rf"{found.label} against [^(]+ [+−]2\.00 \([^)]+\)"
+        assert re.search(f"Means over trials: {shown.format(name)}\\.", told)
 
 
 def test_the_summary_calls_nobody_better_whose_mean_over_trials_is_worse(fashion) -> None:
@@ -258,7 +271,8 @@ def test_the_summary_calls_nobody_better_whose_mean_over_trials_is_worse(fashion
     table = section.tables[0]
     torn = replace(sure, over_trials=replace(found.over_trials, mean=-0.02))
     told = _results_of(replace(section, tables=(replace(table, lines=(replace(table.lines[0], baseline=torn),)),)))
-    assert "Shown better: none. Shown worse: none. Their means over trials say the opposite: " in told[0]
+    said = "shown better none; shown worse none. Their means over trials say the opposite: "
+    assert f"Best trials by validation: {said}" in told[0]
 
 
 def test_trials_that_shared_a_program_are_not_timed(fashion) -> None:

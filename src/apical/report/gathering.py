@@ -19,6 +19,7 @@ from apical.report.protocol import deviations
 from apical.report.rules import OUTCOMES, RULES, Verdict
 from apical.report.tables import Table
 from apical.report.timing import Times
+from apical.report.wording import between, turned_sign
 from apical.study.claim import claims
 from apical.study.file import Study
 from apical.study.results import StudyResults, TrialRecord
@@ -230,13 +231,13 @@ def _results_of(section: Section) -> list[str]:
         if not tests:
             continue
         shown = [c for c in tests if c.shown]
-        better, worse = ([_gap(c, section) for c in shown if c.shown == s and c.means_agree] for s in (1, -1))
+        agreed = [c for c in shown if c.means_agree]
         torn = [_gap(c, section) for c in shown if not c.means_agree]
         unsure = len(tests) - len(shown)
         said = [
-            f"{section.title}, {found.title}: best trials by validation against the baseline of their group.",
-            f"Shown better: {', '.join(better) or 'none'}.",
-            f"Shown worse: {', '.join(worse) or 'none'}.",
+            f"{section.title}, {found.title}, against the baseline of their group.",
+            *_means_of(tests, section),
+            f"Best trials by validation: {_two_sides(agreed, [c.shown for c in agreed], section)}.",
             f"Their means over trials say the opposite: {', '.join(torn)}." if torn else "",
             f"{_others(unsure)} by less than {tests[0].n:,} test samples can show." if unsure else "",
         ]
@@ -244,15 +245,30 @@ def _results_of(section: Section) -> list[str]:
     return lines
 
 
+def _means_of(tests: Sequence[Comparison], section: Section) -> list[str]:
+    several = [c for c in tests if c.over_trials.n > 1]
+    signs = [turned_sign(c.metric, c.over_trials, ratios=False) for c in several]
+    return [f"Means over trials: {_two_sides(several, signs, section, means=True)}."] if several else []
+
+
+def _two_sides(tests: Sequence[Comparison], signs: Sequence[int], section: Section, *, means: bool = False) -> str:
+    better, worse = (
+        [_gap(c, section, means=means) for c, sign in zip(tests, signs, strict=True) if sign == side]
+        for side in (1, -1)
+    )
+    return f"shown better {', '.join(better) or 'none'}; shown worse {', '.join(worse) or 'none'}"
+
+
 def _others(count: int) -> str:
     return "One other differs" if count == 1 else f"{count} others differ"
 
 
-def _gap(c: Comparison, section: Section) -> str:
-    """`PyNADA over PyNReLU by +1.20 (0.40 to 2.00)`."""
+def _gap(c: Comparison, section: Section, *, means: bool = False) -> str:
+    """`PyNADA against PyNReLU +1.20 (+0.40 to +2.00)`: of the best trials, or the mean over trials with equal seeds."""
     a, b = (section.results.row(key).row.label for key in (c.a, c.b))
-    low, high = (show(c.metric, value, sign=True) for value in (c.low, c.high))
-    return f"{a} against {b} {show(c.metric, c.difference, sign=True)} ({low} to {high})"
+    over = c.over_trials
+    middle, low, high = (over.mean, over.low, over.high) if means else (c.difference, c.low, c.high)
+    return f"{a} against {b} {show(c.metric, middle, sign=True)} {between(c.metric, low, high)}"
 
 
 def _state_of(section: Section) -> list[str]:

@@ -53,6 +53,7 @@ def page(
             variable=palette.variable,
             short=lambda digests: " ".join(digest[:SHORT] for digest in digests),
             has_paper=has_paper,
+            value_head=value_head,
             has_tests=has_tests,
             has_solved=has_solved,
             progress=progress,
@@ -66,6 +67,11 @@ def page(
 def has_paper(table: Table) -> bool:
     """True where the paper prints a number for a row of the table."""
     return any(line.paper for line in table.lines)
+
+
+def value_head(table: Table) -> str:
+    """What the column of best trials is called: ours beside the paper's, or what it is."""
+    return "Ours" if has_paper(table) else "Best trial"
 
 
 def has_tests(table: Table) -> bool:

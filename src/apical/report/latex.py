@@ -7,7 +7,7 @@ from apical.report.charts import Chart, Pictures, slug
 from apical.report.comparison import Comparison
 from apical.report.datasets import Data
 from apical.report.gathering import Report, Section, marks, progress
-from apical.report.html import charts_of, has_paper, has_solved, has_tests
+from apical.report.html import charts_of, has_paper, has_solved, has_tests, value_head
 from apical.report.numbers import show_p
 from apical.report.rules import Verdict
 from apical.report.tables import Line, Table
@@ -40,7 +40,7 @@ MARKED = (
     "adjusted by Holm for all tests of the study."
 )
 ARROWS = {"better": r"$\uparrow$ ", "worse": r"$\downarrow$ ", "": ""}
-OURS, DIFFERENCE = "Ours: the trial that is best by validation.", " Diff.: ours $-$ paper."
+CHOSEN, DIFFERENCE = "the trial that is best by validation.", " Diff.: ours $-$ paper."
 
 
 def escape(text: str) -> str:
@@ -87,7 +87,7 @@ def table_file(section: Section, table: Table) -> str:
 def table_text(section: Section, table: Table) -> str:
     """One table, in the paper's form with its numbers beside ours."""
     paper = has_paper(table)
-    heads = ["Unit", "Parameter", *(["Paper"] if paper else []), "Ours", *(["Diff."] if paper else [])]
+    heads = ["Unit", "Parameter", *(["Paper"] if paper else []), value_head(table), *(["Diff."] if paper else [])]
     heads += [r"Mean $\pm$ sd", "Trials", *(["Solved"] if has_solved(table) else [])]
     heads += ["$p$: baseline (Holm)", "$p$: rival (Holm)"] if has_tests(table) else []
     groups = [[_line(line, table) for line in lines] for _, lines in table.groups]
@@ -96,7 +96,7 @@ def table_text(section: Section, table: Table) -> str:
     marked = f" {MARKED}" if has_tests(table) else ""
     remarks = "".join(f" {escape(r)}" for r in table.remarks)
     named = f"{escape(section.title)}. {escape(table.title)}: {escape(table.heading)}."
-    caption = f"{named} {OURS}{difference}{marked}{remarks}"
+    caption = f"{named} {value_head(table)}: {CHOSEN}{difference}{marked}{remarks}"
     columns = "ll" + "r" * (len(heads) - 2)
     return "\n".join([
         r"\begin{table}[htbp]", r"\centering", r"\footnotesize\setlength{\tabcolsep}{3pt}",

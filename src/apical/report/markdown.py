@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from apical.report.comparison import Comparison
 from apical.report.datasets import Data
 from apical.report.gathering import Report, Section, marks, progress
-from apical.report.html import charts_of, has_paper, has_solved, has_tests
+from apical.report.html import charts_of, has_paper, has_solved, has_tests, value_head
 from apical.report.numbers import MISSING, show_p
 from apical.report.rules import Verdict
 from apical.report.tables import Line, Table
 
-SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$^=&@:-])")
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$^&@-]|:(?=\S)|=(?==)|^[:=])")
+"""What may mean something in Markdown; a colon only where an address or a symbol could begin, = where it repeats."""
 
 
 PAIRS = 12
@@ -137,7 +138,7 @@ def columns_of(found: Table) -> list[Column]:
         ("Unit", lambda x: escape(x.label), False),
         ("Parameter", lambda x: escape(x.parameter) or MISSING, False),
         *(paper if has_paper(found) else []),
-        ("Ours", _ours, True),
+        (value_head(found), _ours, True),
         *(difference if has_paper(found) else []),
         ("Mean ± sd", _mean, True),
         ("Trials", lambda x: x.trials, True),
