@@ -36,6 +36,16 @@ def test_parquet_csv_and_json_hold_the_same(done, tmp_path):
     ]
 
 
+def test_results_say_in_a_line_what_they_are(done):
+    results = study.read(done)
+    row = results.rows[0]
+    assert repr(results) == f"<results of {results.study.title!r}: {len(results.rows)} rows, trials: 5 done>"
+    assert repr(row) == f"<row {row.row.key}: {row.chosen}, {len(row.trials)} trials>"
+    trial = row.trials[0]
+    said = f"seed {trial.seed}, done, validation {trial.value:.4g}, test accuracy {trial.test['accuracy']:.4g}"
+    assert repr(trial) == f"<trial {trial.digest[:8]}: {said}>"
+
+
 def _parsed(text, like):
     if text == "":
         return ""

@@ -59,6 +59,10 @@ class TrialRecord:
     execution: "Execution | None" = None
     test: Mapping[str, float] | None = None
 
+    def __repr__(self) -> str:
+        test = "" if self.test is None else f", test {self.metric} {self.test.get(self.metric, nan):.4g}"
+        return f"<trial {self.digest[:8]}: seed {self.seed}, {self.state}, validation {self.value:.4g}{test}>"
+
     @property
     def value(self) -> float:
         """The validation metric that the trial is judged by; NaN where there is none."""
@@ -116,6 +120,9 @@ class RowResults:
     trials: tuple[TrialRecord, ...] = ()
     best: TrialRecord | None = None
 
+    def __repr__(self) -> str:
+        return f"<row {self.row.key}: {self.chosen or 'nothing chosen yet'}, {len(self.trials)} trials>"
+
     def tests(self, metric: str) -> list[float]:
         """The test values of the trials that were tested, in the order of their seeds."""
         return [t.test[metric] for t in self.trials if t.test is not None and metric in t.test]
@@ -135,6 +142,10 @@ class StudyResults:
     missing: tuple[str, ...] = ()
     finished: bool = False
     seconds_left: float | None = None
+
+    def __repr__(self) -> str:
+        trials = ", ".join(f"{count} {state}" for state, count in self.states.items() if count)
+        return f"<results of {self.study.title!r}: {len(self.rows)} rows, trials: {trials or 'none'}>"
 
     def row(self, key: str) -> RowResults:
         """The row of that key."""
