@@ -11,6 +11,8 @@ from apical import study
 from apical.errors import InvalidArgumentError, StudyError
 from apical.study import Row, driver
 from apical.study.exporting import gather
+from apical.train import TrialResult
+from apical.train.prediction import network_of
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -63,6 +65,20 @@ def _number(text):
         return float(text)
     except ValueError:
         return text
+
+
+def test_a_learned_alpha_is_that_of_the_weights_that_are_kept(make_tiny, tmp_path):
+    learned = make_tiny(epochs=4, trials=1, alphas=("learn",))
+    study.run(learned, tmp_path / "s", engine="here")
+    results = study.read(tmp_path / "s")
+    trials = {t.digest: t for row in results.rows for t in row.trials}
+    found = {r["digest"]: r["learned"] for r in gather(results)}
+    assert len([value for value in found.values() if value is not None]) == 1
+    for digest, value in found.items():
+        trial = trials[digest]
+        kept = network_of(TrialResult.load(trial.directory))
+        values = [m.effective_alpha.item() for m in kept.modules() if isinstance(m, apical.ADA)]
+        assert [value] == values if values else value is None
 
 
 def test_every_trial_is_there_once_and_only_the_chosen_have_tests(done):

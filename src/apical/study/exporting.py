@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
 from apical import extras
@@ -67,6 +68,7 @@ def _flat(results: StudyResults, row: RowResults, setting: str, trial: TrialReco
         "epochs": spec.epochs,
         "metric": trial.metric,
         "best_epoch": trial.best_epoch,
+        "learned": _learned(trial),
         "parameters": trial.parameters,
         "seconds": float(sum(trial.seconds)),
         "digest": trial.digest,
@@ -76,6 +78,13 @@ def _flat(results: StudyResults, row: RowResults, setting: str, trial: TrialReco
     flat |= {f"validation {name}": value for name, value in trial.validation.items()}
     tests = (trial.test or {}).items()
     return flat | {f"test {name}": value if isfinite(value) else None for name, value in tests}
+
+
+def _learned(trial: TrialRecord) -> float | None:
+    """The learned alpha (or beta) of the weights that are kept: the mean where there are several."""
+    epochs = trial.history[: trial.best_epoch]
+    values = list((epochs[-1].get("learned") or {}).values()) if epochs else []
+    return fmean(values) if values and all(v is not None and isfinite(v) for v in values) else None
 
 
 def _write_csv(rows: Rows, path: Path) -> None:
