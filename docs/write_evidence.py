@@ -1,9 +1,10 @@
 """Write docs/evidence/ and the headline numbers of README.md from finished studies.
 
-python docs/write_evidence.py FOLDER [--timing FILE]
+python docs/write_evidence.py FOLDER [--timing FILE] [--optimiser FILE]
 
-FOLDER holds the study directories, as `apical study run` leaves them in studies/; FILE is what
-`python benchmarks/epochs.py --csv FILE` wrote. Nothing is trained here, and every number is taken from the trials.
+FOLDER holds the study directories, as `apical study run` leaves them in studies/; the files are those of
+`python benchmarks/epochs.py --csv FILE` and `python docs/evidence/optimiser.py FILE`. Nothing is trained here: every
+number is taken from the trials.
 """
 
 import argparse
@@ -17,24 +18,27 @@ from statistics import mean, stdev
 from typing import Any
 
 from apical import report, study
+from apical.models.registry import unit_for
 from apical.report.markdown import claims_page, table
 from apical.study.exporting import gather as trials_of
 from apical.study.results import FINISHED, StudyResults
 
 ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
-RESULTS, TIMING = EVIDENCE / "results.csv", EVIDENCE / "timing.csv"
+RESULTS, TIMING, OPTIMISER = (EVIDENCE / f"{name}.csv" for name in ("results", "timing", "optimiser"))
 PAGES = (ROOT / "README.md", EVIDENCE / "index.md")
 Row = Mapping[str, str]
 
 HEADLINE = {"table-fashion-mlp": ("mlp-1", "mlp-2"), "table-fashion-cnn": ("lenet",)}
 UNITS = ("relu", "ada", "pynrelu", "pynada")
 NAMES = {"mlp-1": "MLP-1", "mlp-2": "MLP-2", "lenet": "LeNet", "vgg-9": "VGG-9", "char-cnn": "char-CNN"}
+LEARNED = ("table-fashion-mlp", "table-fashion-cnn", "controls")
+ROBUSTNESS = ("input-noise", "label-noise", "imbalance")
 PAPER_TIMES = "table-moroco"
 """The only table of the paper with times: char-CNN, seconds per epoch."""
 
 
-# --- what is said between the marks, from results.csv and timing.csv alone --------------------------------------------
+# --- what is said between the marks, from results.csv, timing.csv and optimiser.csv alone -----------------------------
 
 
 def blocks() -> dict[str, str]:
@@ -46,6 +50,9 @@ def blocks() -> dict[str, str]:
         "cost": cost(timings),
         "studies": studies(trials),
         "times": times(timings),
+        "robustness": robustness(trials),
+        "alphas": alphas(trials),
+        "optimiser": optimiser(_read(OPTIMISER)),
     }
 
 
@@ -71,6 +78,55 @@ def spread(values: Sequence[float]) -> str:
     """Mean and deviation of trials, and how many there are."""
     deviation = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
     return f"{mean(values):.2f}{deviation} ({len(values)})"
+
+
+def robustness(trials: Sequence[Row]) -> str:
+    """Test accuracy under noise and imbalance, over trials."""
+    rows = []
+    for name in ROBUSTNESS:
+        paper = study.load(name)
+        for part in dict.fromkeys(t["part"] for t in trials if t["study"] == name):
+            cells = []
+            for unit in UNITS:
+                own = [t for t in trials if (t["study"], t["row"]) == (name, f"{part}/{unit}")]
+                cells.append(spread([100 * float(t[f"test {t['metric']}"]) for t in own if t["test accuracy"]]))
+            title = paper.title.partition(":")[0] + paper.part(part).title.partition(",")[2].replace(" ", ": ", 1)
+            rows.append((title, *cells))
+    heads = ("MLP-2", *(study.load("imbalance").row(f"mlp-2/{unit}").label for unit in UNITS))
+    return table(heads, rows, right=range(1, len(heads)))
+
+
+def alphas(trials: Sequence[Row]) -> str:
+    """Where a learned alpha starts, and where it ends in the weights that are kept."""
+    found: dict[tuple[str, str, float], list[float]] = {}
+    for t in trials:
+        unit = unit_for(t["model"], t["unit"])
+        if t["study"] in LEARNED and unit.alpha == "learn" and unit.alpha_init is not None:
+            key = (NAMES[t["model"]], unit.kind, float(unit.alpha_init))
+            found.setdefault(key, []).append(float(t["learned"]))
+    rows = [
+        (network, f"`{kind}`", f"{start:g}", span(ends), str(len(ends)))
+        for (network, kind, start), ends in sorted(found.items())
+    ]
+    return table(("Network", "Unit", "alpha starts at", "and ends at", "Trials"), rows, right=(2, 3, 4))
+
+
+def optimiser(trials: Sequence[Row]) -> str:
+    """Other settings of Adam: test accuracy, and where a learned alpha ends."""
+    rows = []
+    for setting in dict.fromkeys((t["unit"], t["epsilon"], t["alpha_rate"]) for t in trials):
+        own = [t for t in trials if (t["unit"], t["epsilon"], t["alpha_rate"]) == setting]
+        unit, epsilon, rate = setting
+        ends = [float(t["alpha"]) for t in own if "learn" in unit]
+        times = f"{float(rate):g} times" if ends else ""
+        rows.append((f"`{unit}`", f"{float(epsilon):.0e}", times, spread([float(t["test"]) for t in own]), span(ends)))
+    heads = ("Unit", "epsilon", "learning rate of alpha", "Mean ± sd (trials)", "alpha ends at")
+    return table(heads, rows, right=(1, 2, 3, 4))
+
+
+def span(values: Sequence[float]) -> str:
+    """From the smallest to the largest, as far as they differ in two digits."""
+    return " to ".join(dict.fromkeys(f"{value:.2g}" for value in (min(values), max(values)))) if values else ""
 
 
 def xor(trials: Sequence[Row]) -> str:
@@ -140,7 +196,7 @@ def filled(text: str, found: Mapping[str, str]) -> str:
 # --- the pages, from the study directories ----------------------------------------------------------------------------
 
 
-def write(folder: Path, timing: Path | None) -> None:
+def write(folder: Path, tables: Mapping[Path, Path | None]) -> None:
     """Reports, results, claims, and the blocks."""
     found = [study.read(path) for path in sorted(folder.iterdir()) if (path / "study.json").is_file()]
     shutil.rmtree(EVIDENCE / "figures", ignore_errors=True)
@@ -149,8 +205,9 @@ def write(folder: Path, timing: Path | None) -> None:
     write_report([results for results in found if results.study.quick], "quick")
     (EVIDENCE / "claims.md").write_text(for_site(claims_page(report.gather(full))), encoding="utf-8")
     write_results(found)
-    if timing is not None:
-        shutil.copyfile(timing, TIMING)
+    for place, given in tables.items():
+        if given is not None:
+            shutil.copyfile(given, place)
     made = blocks()
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8"), made), encoding="utf-8")
@@ -194,8 +251,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="the folder of the study directories")
     parser.add_argument("--timing", type=Path, help="the table of benchmarks/epochs.py")
+    parser.add_argument("--optimiser", type=Path, help="the table of docs/evidence/optimiser.py")
     arguments = parser.parse_args()
-    write(arguments.folder, arguments.timing)
+    write(arguments.folder, {TIMING: arguments.timing, OPTIMISER: arguments.optimiser})
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from apical import data, models
+from apical import ADA, data, models
 
-TRIALS, EPOCHS, BATCH, RATE, DROP = 5, 30, 64, 1e-3, 15
+TRIALS, EPOCHS, BATCH, RATE, DROP = 3, 30, 64, 1e-3, 15
 SETTINGS = [
     *[(unit, epsilon, 1.0) for unit in ("relu", "ada(alpha=0.4)") for epsilon in (1e-8, 1e-7)],
     *[("ada(alpha=learn)", 1e-8, times) for times in (0.1, 1.0, 10.0)],
@@ -64,9 +64,9 @@ def trial(fashion: data.DataSet, unit: str, epsilon: float, times: float, seed: 
         reached = accuracy(network, *validation)
         if reached > best:
             best, kept, at = reached, copy.deepcopy(network), epoch
-    alpha = [round(p.item(), 4) for p in kept.parameters() if p.numel() == 1]
+    alphas = {round(m.effective_alpha.item(), 4) for m in kept.modules() if isinstance(m, ADA)}  # one for the network
     test = accuracy(kept, *whole(fashion.test))
-    values = (unit, epsilon, times, seed, at, round(best, 2), round(test, 2), *alpha)
+    values = (unit, epsilon, times, seed, at, round(best, 2), round(test, 2), *alphas)
     return dict(zip(FIELDS, values, strict=False))
 
 
