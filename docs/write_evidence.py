@@ -26,6 +26,7 @@ from apical.study.results import FINISHED, StudyResults
 ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
 RESULTS, TIMING, OPTIMISER = (EVIDENCE / f"{name}.csv" for name in ("results", "timing", "optimiser"))
+CLAIMS = EVIDENCE / "claims.csv"
 PAGES = (ROOT / "README.md", EVIDENCE / "index.md")
 Row = Mapping[str, str]
 
@@ -172,9 +173,14 @@ def times(timings: Sequence[Row]) -> str:
         printed = paper.row(key).paper["seconds"].value
         rows.append((f"`{unit}`", *(ratio(here[n]) for n in networks), f"{printed / base:.2f}"))
     reference = {t["network"]: t["seconds_per_epoch"] for t in timings if t["unit"] == "relu"}
-    rows.append(("ReLU, seconds per epoch", *(f"{float(reference[n]):.3g}" for n in networks), f"{base:g}"))
+    rows.append(("ReLU, seconds per epoch", *(plain(float(reference[n])) for n in networks), f"{base:g}"))
     heads = ("Unit", *(NAMES[n] for n in networks), "The paper: char-CNN")
     return table(heads, rows, right=range(1, len(heads)))
+
+
+def plain(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def ratio(timing: Row) -> str:
@@ -201,7 +207,7 @@ def write(folder: Path, tables: Mapping[Path, Path | None]) -> None:
     found = [study.read(path) for path in sorted(folder.iterdir()) if (path / "study.json").is_file()]
     shutil.rmtree(EVIDENCE / "figures", ignore_errors=True)
     full = [results for results in found if not results.study.quick]
-    write_report(full, "report")
+    write_report(full, "report", claims=CLAIMS)
     write_report([results for results in found if results.study.quick], "quick")
     (EVIDENCE / "claims.md").write_text(for_site(claims_page(report.gather(full))), encoding="utf-8")
     write_results(found)
@@ -213,20 +219,23 @@ def write(folder: Path, tables: Mapping[Path, Path | None]) -> None:
         page.write_text(filled(page.read_text(encoding="utf-8"), made), encoding="utf-8")
 
 
-def write_report(studies: Sequence[StudyResults], name: str) -> None:
-    """The page as NAME.html, its Markdown as NAME-tables.md, the figures of the latter beside them."""
+def write_report(studies: Sequence[StudyResults], name: str, *, claims: Path | None = None) -> None:
+    """The page as NAME.html, its Markdown as NAME-tables.md, the figures of the latter beside them; the claims."""
     with tempfile.TemporaryDirectory() as scratch:
         page = report.write(studies, scratch)
         shutil.copyfile(page, EVIDENCE / f"{name}.html")
         text = page.with_name("report.md").read_text(encoding="utf-8")
         (EVIDENCE / f"{name}-tables.md").write_text(for_site(text), encoding="utf-8")
+        if claims is not None:
+            shutil.copyfile(page.with_name("tables") / "claims.csv", claims)
         (EVIDENCE / "figures").mkdir(exist_ok=True)
         for figure in page.with_name("figures").glob("*.svg"):
             shutil.copyfile(figure, EVIDENCE / "figures" / figure.name)
 
 
 def for_site(text: str) -> str:
-    """Markdown for MkDocs too, which shows a backslash before these."""
+    """Markdown for MkDocs too, which shows a backslash before these; claims.csv stands beside the page."""
+    text = text.replace("tables/claims.csv", CLAIMS.name)
     return re.sub(r"\\([:=~$^@])", r"\1", text).replace("\\<", "&lt;").replace("\\&", "&amp;")
 
 

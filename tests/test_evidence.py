@@ -76,6 +76,15 @@ def test_claims_have_verdicts_of_the_rule():
     assert set(found) <= set(OUTCOMES)
 
 
+def test_the_table_of_claims_has_the_verdicts_of_the_page():
+    with (EVIDENCE / "claims.csv").open(newline="", encoding="utf-8") as file:
+        verdicts = {row["claim"]: row["verdict"] for row in csv.DictReader(file)}
+    text = (EVIDENCE / "claims.md").read_text(encoding="utf-8")
+    told = Counter(re.findall(r"\| \*\*([a-z ]+)\*\*", text))
+    judged = Counter(verdict for verdict in verdicts.values() if verdict != "no verdict")
+    assert told == judged
+
+
 def test_every_study_of_the_evidence_can_be_run_again(trials):
     text = (EVIDENCE / "index.md").read_text(encoding="utf-8")
     for name in {t["study"].removesuffix("-quick") for t in trials}:

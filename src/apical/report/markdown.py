@@ -38,7 +38,8 @@ def markdown(report: Report) -> str:
 
 def claims_page(report: Report) -> str:
     """A page of its own: what reproduced and what did not."""
-    made = f"Made {report.made} by apical {report.version} from {', '.join(escape(s.title) for s in report.sections)}."
+    titles = "; ".join(escape(section.title) for section in report.sections)
+    made = f"Made {report.made} by apical {report.version} from these studies: {titles}."
     return "\n\n".join(["# What reproduced and what did not", made, *claims(report, level="##")]) + "\n"
 
 

@@ -40,10 +40,10 @@ RULES = {
     ),
     "gain": (
         "Shown: the interval of the difference contains the printed gain (or lies wholly above it for at least, "
-        "below it for at most) and excludes 0. Refuted: made wider, it excludes the printed gain. Else open. Made "
-        "wider: by the square root of 2, because the printed difference is as uncertain as ours, and to 95 % for all "
-        "pairs of the claim together (Bonferroni). So a pair may be refuted in a claim about itself and open in one "
-        "about many."
+        "below it for at most) and lies above 0. Refuted: made wider, it excludes the printed gain (lies wholly below "
+        "it for at least, above it for at most). Else open. Made wider: by the square root of 2, because the printed "
+        "difference is as uncertain as ours, and to 95 % for all pairs of the claim together, run or not (Bonferroni). "
+        "So a pair may be refuted in a claim about itself and open in one about many."
     ),
     "largest": (
         "The first gain as above. Another gain is shown to be smaller, or refuted by being larger, where the two "
