@@ -71,7 +71,7 @@ def has_paper(table: Table) -> bool:
 
 def value_head(table: Table) -> str:
     """What the column of best trials is called: ours beside the paper's, or what it is."""
-    return "Ours" if has_paper(table) else "Best trial"
+    return "Ours" if has_paper(table) else "Test (best)"
 
 
 def has_tests(table: Table) -> bool:
