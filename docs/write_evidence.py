@@ -14,12 +14,12 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
-from apical import report, study
+from apical import report, stats, study
 from apical.models.registry import unit_for
 from apical.report.markdown import claims_page, table
+from apical.report.numbers import show
 from apical.study.exporting import gather as trials_of
 from apical.study.results import FINISHED, StudyResults
 
@@ -68,17 +68,18 @@ def headline(trials: Sequence[Row]) -> str:
                 found = [t for t in trials if (t["study"], t["row"]) == (name, key) and t["test accuracy"]]
                 if not found:
                     continue
-                values = [100 * float(t["test accuracy"]) for t in found]
-                best = [value for t, value in zip(found, values, strict=True) if t["best"] == "True"]
-                printed = paper.row(key).paper["accuracy"].value
-                rows.append((NAMES[part], paper.row(key).label, f"{printed:.2f}", f"{best[0]:.2f}", spread(values)))
+                values = [float(t["test accuracy"]) for t in found]
+                best = next(value for t, value in zip(found, values, strict=True) if t["best"] == "True")
+                printed, ours = f"{paper.row(key).paper['accuracy'].value:.2f}", show("accuracy", best)
+                rows.append((NAMES[part], paper.row(key).label, printed, ours, spread(values)))
     return table(("Network", "Unit", "Paper", "Ours", "Mean ± sd (trials)"), rows, right=(2, 3, 4))
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and deviation of trials, and how many there are."""
-    deviation = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{mean(values):.2f}{deviation} ({len(values)})"
+    """Mean and deviation of trials in per cent, and how many there are."""
+    found = stats.summarise(values)
+    deviation = f" ± {show('accuracy', found.deviation)}" if found.n > 1 else ""
+    return f"{show('accuracy', found.mean)}{deviation} ({found.n})"
 
 
 def robustness(trials: Sequence[Row]) -> str:
@@ -90,7 +91,7 @@ def robustness(trials: Sequence[Row]) -> str:
             cells = []
             for unit in UNITS:
                 own = [t for t in trials if (t["study"], t["row"]) == (name, f"{part}/{unit}")]
-                cells.append(spread([100 * float(t[f"test {t['metric']}"]) for t in own if t["test accuracy"]]))
+                cells.append(spread([float(t[f"test {t['metric']}"]) for t in own if t["test accuracy"]]))
             title = paper.title.partition(":")[0] + paper.part(part).title.partition(",")[2].replace(" ", ": ", 1)
             rows.append((title, *cells))
     heads = ("MLP-2", *(study.load("imbalance").row(f"mlp-2/{unit}").label for unit in UNITS))
@@ -120,7 +121,9 @@ def optimiser(trials: Sequence[Row]) -> str:
         unit, epsilon, rate = setting
         ends = [float(t["alpha"]) for t in own if "learn" in unit]
         times = f"{float(rate):g} times" if ends else ""
-        rows.append((f"`{unit}`", f"{float(epsilon):.0e}", times, spread([float(t["test"]) for t in own]), span(ends)))
+        rows.append(
+            (f"`{unit}`", f"{float(epsilon):.0e}", times, spread([float(t["test"]) / 100 for t in own]), span(ends))
+        )
     heads = ("Unit", "epsilon", "learning rate of alpha", "Mean ± sd (trials)", "alpha ends at")
     return table(heads, rows, right=(1, 2, 3, 4))
 
