@@ -15,12 +15,16 @@ ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
 
 
-@pytest.fixture(scope="module")
-def writer():
-    spec = importlib.util.spec_from_file_location("write_evidence", ROOT / "docs" / "write_evidence.py")
+def script(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def writer():
+    return script(ROOT / "docs" / "write_evidence.py")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +71,13 @@ def test_the_numbers_of_the_pages_are_those_of_the_trials(writer):
 def test_a_block_is_written_between_its_marks_alone(writer):
     text = "a\n<!-- headline: begin -->\nold\n<!-- headline: end -->\nb\n"
     assert writer.filled(text, {"headline": "new", "times": "x"}) == text.replace("old", "new")
+
+
+def test_the_other_settings_of_adam_were_run_as_the_script_says():
+    optimiser = script(EVIDENCE / "optimiser.py")
+    with (EVIDENCE / "optimiser.csv").open(newline="", encoding="utf-8") as file:
+        found = [(t["unit"], float(t["epsilon"]), float(t["alpha_rate"]), int(t["seed"])) for t in csv.DictReader(file)]
+    assert sorted(found) == sorted((*s, seed) for s in optimiser.SETTINGS for seed in range(optimiser.TRIALS))
 
 
 def test_claims_have_verdicts_of_the_rule():

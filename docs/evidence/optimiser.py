@@ -7,9 +7,9 @@ of the file is one trial; lines that are there already are not run again. The te
 with the weights of the epoch that did best in validation.
 """
 
+import argparse
 import copy
 import csv
-import sys
 from pathlib import Path
 
 import torch
@@ -72,7 +72,9 @@ def trial(fashion: data.DataSet, unit: str, epsilon: float, times: float, seed: 
 
 def main() -> None:
     """Run what the file does not hold yet."""
-    path = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, help="the table, a .csv; trials that it holds are not run again")
+    path = parser.parse_args().file
     if not path.exists():
         path.write_text(",".join(FIELDS) + "\n")
     with path.open() as file:
