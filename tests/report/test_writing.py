@@ -125,6 +125,16 @@ def test_whatever_a_name_holds_markdown_sees_one_line_without_markup(text: str) 
     assert not re.search(r"(?<!\\)(?:\\\\)*[*_`<>|#\[\]]", found)
 
 
+def test_a_study_without_the_papers_numbers_speaks_of_itself_alone(evil_folder: Path, fashion_folder: Path) -> None:
+    for folder, head, judged in ((evil_folder, "Test (best)", False), (fashion_folder, "Ours", True)):
+        page = (folder / "index.html").read_text(encoding="utf-8")
+        assert ("A claim is judged by this rule" in page) is judged
+        assert (">Ours<" in page) is judged
+        assert f"| {head} |" in (folder / "report.md").read_text(encoding="utf-8")
+        tables = [path.read_text(encoding="utf-8") for path in (folder / "tables").glob("*.tex")]
+        assert any(f"{head}: the trial that is best by validation" in text for text in tables)
+
+
 def test_everything_is_written(fashion_folder: Path) -> None:
     names = {p.relative_to(fashion_folder).as_posix() for p in fashion_folder.rglob("*") if p.is_file()}
     assert {"index.html", "report.md", "report.tex", "tables/trials.csv"} <= names
