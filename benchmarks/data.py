@@ -25,9 +25,9 @@ from PIL import Image, ImageFilter
 from torch.utils.data import DataLoader, TensorDataset
 
 from apical import bench, data, env
-from apical.data import cache, loading, registry
+from apical.data import loading, registry, store
+from apical.data.sets.tiny_imagenet_classes import WNIDS
 from apical.data.split import Parts
-from apical.data.tiny_imagenet_classes import WNIDS
 
 
 def batches_of_64(rounds: int) -> None:
@@ -105,7 +105,7 @@ def preparing(folder: Path, rounds: int, per_class: int) -> None:
 def fabricate_store(folder: Path, rows: int, shape: tuple[int, ...]) -> Path:
     """A prepared image set of any size, as `prepare` would leave it."""
 
-    def build(draft: cache.Draft) -> None:
+    def build(draft: store.Draft) -> None:
         inputs = draft.array("inputs", (rows, *shape), np.uint8)
         for start in range(0, rows, 4096):
             inputs[start : start + 4096] = start % 251
@@ -117,12 +117,12 @@ def fabricate_store(folder: Path, rows: int, shape: tuple[int, ...]) -> Path:
         draft.facts |= {"name": "utkface", "source": "fabricated", "official": rows}
 
     target = folder / f"store-{rows}"
-    cache.publish(target, build, partial=True)
+    store.publish(target, build, partial=True)
     return target
 
 
 def open_store(folder: Path) -> object:
-    return loading.assemble(registry.get("utkface-gender"), cache.Store(folder), "paper")
+    return loading.assemble(registry.get("utkface-gender"), store.Store(folder), "paper")
 
 
 def opening(folder: Path, rounds: int) -> None:

@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 
 from apical import study
-from apical.study.facts import read
-from apical.study.progress import Progress
+from apical.study.state import Progress, read_facts
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -46,7 +45,7 @@ def main() -> None:
 
 def inside_epochs(folder: Path) -> float:
     """Seconds that the finished trials spent in training and validation."""
-    return sum(read(path).seconds for path in (folder / "trials").iterdir() if not path.name.startswith("."))
+    return sum(read_facts(path).seconds for path in (folder / "trials").iterdir() if not path.name.startswith("."))
 
 
 def processor_seconds() -> float:

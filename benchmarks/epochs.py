@@ -19,7 +19,7 @@ import torch
 from apical import bench
 from apical.bench.measure import Work
 from apical.data.registry import RECIPES
-from apical.study.calibration import sketch
+from apical.study.cost import sketch
 from apical.train import TrialSpec
 from apical.train.losses import BY_NAME
 from apical.train.network import build, dims_for

@@ -12,11 +12,9 @@ import time
 from pathlib import Path
 
 from apical.study import Part, Row, Study
-from apical.study.agenda import look
-from apical.study.index import Index
-from apical.study.joining import open_for
+from apical.study.directory import Store, open_for
 from apical.study.plan import plan
-from apical.study.store import Store
+from apical.study.state import Index, look
 
 SETTINGS, ROWS, ROUNDS = 100, 100, 7
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from apical import report, stats, study
 from apical.models.registry import unit_for
-from apical.report.markdown import claims_page, table
 from apical.report.numbers import show
-from apical.study.exporting import gather as trials_of
+from apical.report.render.markdown import claims_page, table
+from apical.study.maintenance import gather as trials_of
 from apical.study.results import FINISHED, StudyResults
 
 ROOT = Path(__file__).parents[1]

@@ -66,7 +66,7 @@ def test_wheel_fits_every_python_of_the_platform(wheel: Path) -> None:
     assert "-py3-none-" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
     assert {"apical/kernels/ada_openmp.so", "apical/kernels/ada_serial.so", "apical/py.typed"} <= set(names)
-    assert {f"apical/report/templates/page.{end}" for end in ("html.j2", "css", "js")} <= set(names)
+    assert {f"apical/report/render/templates/page.{end}" for end in ("html.j2", "css", "js")} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "docs"))]
 
 

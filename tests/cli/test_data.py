@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from apical.cli import run
-from apical.data import fashion_mnist
 from apical.data.registry import RECIPES
+from apical.data.sets import fashion_mnist
 
 
 @pytest.fixture(autouse=True)

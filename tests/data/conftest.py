@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from apical.data.tiny_imagenet_classes import WNIDS
+from apical.data.sets.tiny_imagenet_classes import WNIDS
 
 
 @pytest.fixture

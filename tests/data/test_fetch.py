@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from apical import data
-from apical.data import fashion_mnist
-from apical.data.fetch import fetch
+from apical.data.archives import fetch
+from apical.data.sets import fashion_mnist
 from apical.errors import DataError
 
 CONTENT = bytes(i % 251 for i in range(300_000))

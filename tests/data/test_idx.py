@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from apical.data.idx import parse_idx, read_idx_bytes
+from apical.data.sets.fashion_mnist import parse_idx, read_idx_bytes
 from apical.errors import DataError
 
 
@@ -48,7 +48,7 @@ def test_gzip_is_unpacked_and_damage_is_named(tmp_path, fabricate):
 
 
 def test_a_gzip_bomb_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("apical.data.idx.LIMIT", 1000)
+    monkeypatch.setattr("apical.data.sets.fashion_mnist.LIMIT", 1000)
     path = tmp_path / "x.gz"
     path.write_bytes(gzip.compress(bytes(2000)))
     with pytest.raises(DataError, match="unpacks to more than 1,000 bytes"):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from apical import data
-from apical.data.cache import Store
+from apical.data.store import Store
 
 
 @pytest.mark.slow

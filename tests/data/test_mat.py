@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from apical.data.mat import read_struct
+from apical.data.sets.mat import read_struct
 from apical.errors import DataError
 
 KINDS = [("number", "O"), ("name", "O"), ("list", "O"), ("nothing", "O")]

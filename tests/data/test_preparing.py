@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from apical import data
-from apical.data import archives, cache, fashion_mnist, preparing, recipe, registry
-from apical.data.cache import Store
+from apical.data import archives, preparation, recipe, registry
+from apical.data.sets import fashion_mnist
+from apical.data.store import MANIFEST, Store
 from apical.errors import DataError, InvalidArgumentError, MissingDataError
 
 
@@ -111,8 +112,8 @@ def test_imagenet_labels_come_from_the_devkit_wherever_images_lie(flat, home, fa
 def test_two_processes_share_one_preparation(home, fabricate):
     root = fabricate.tiny_imagenet(per_class=100)
     code = f"""
-from apical.data.cache import publish
-from apical.data import preparing
+from apical.data.store import publish
+from apical.data import preparation as preparing
 built = []
 old = preparing.publish
 preparing.publish = lambda *a, **k: built.append(old(*a, **k))
@@ -127,7 +128,7 @@ print("built" if built == [True] else "waited")
 
 def test_a_draft_of_a_dead_process_is_removed(home, fabricate):
     root = fabricate.moroco()
-    stale = preparing.partial_folder(registry.get("moroco"), root)
+    stale = preparation.partial_folder(registry.get("moroco"), root)
     draft = stale.with_name(f".{stale.name}.draft-1")
     draft.mkdir(parents=True)
     (draft / "inputs.npy").write_bytes(b"half")
@@ -286,7 +287,7 @@ def test_a_changed_array_is_found_by_verify(home, fabricate):
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 1}', b"\xff"])
 def test_a_damaged_manifest_is_one_sentence(content, home, fabricate):
     folder = data.prepare("moroco", fabricate.moroco(), partial=True)
-    (folder / cache.MANIFEST).write_bytes(content)
+    (folder / MANIFEST).write_bytes(content)
     with pytest.raises(DataError, match=r"remove .* and prepare"):
         data.load("moroco", partial=True)
 
@@ -318,18 +319,18 @@ def test_the_manifest_writes_the_splits_down(home, fabricate):
 
         assert store.manifest["splits"][name]["sha256"] == split_hash(parts)
     assert "1040_ITH_SAD_XX" in {i.decode() for i in store.array("ids")}
-    assert json.loads((store.folder / cache.MANIFEST).read_text())["source"].endswith("CREMA-D")
+    assert json.loads((store.folder / MANIFEST).read_text())["source"].endswith("CREMA-D")
 
 
 def test_another_version_s_folder_is_not_guessed_at(home, fabricate):
     folder = data.prepare("moroco", fabricate.moroco(), partial=True)
-    path = folder / cache.MANIFEST
+    path = folder / MANIFEST
     path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(DataError, match=r"another version of apical: remove .* and prepare"):
         data.load("moroco", partial=True)
 
 
-@pytest.mark.parametrize("module", ["apical.data.workers", "apical.data.preparing", "apical.cli.data"])
+@pytest.mark.parametrize("module", ["apical.data.workers", "apical.data.preparation", "apical.cli.data"])
 def test_preparing_and_listing_do_not_wait_for_torch(module):
     code = f"import {module}, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -13,8 +13,9 @@ import torch
 from PIL import Image
 
 from apical import data
-from apical.data import crema_d, fashion_mnist, imagenet, moroco, text, utkface
-from apical.data.tiny_imagenet_classes import WNIDS
+from apical.data import text
+from apical.data.sets import crema_d, fashion_mnist, imagenet, moroco, utkface
+from apical.data.sets.tiny_imagenet_classes import WNIDS
 from apical.errors import DataError
 
 REAL = os.environ.get("APICAL_REAL_DATA")
@@ -91,7 +92,7 @@ def test_fashion_mnist_loses_one_scalar_that_counts_the_padding():
 
 @needs_fashion
 def test_the_paper_split_of_fashion_mnist_is_written_down():
-    from apical.data.cache import Store
+    from apical.data.store import Store
 
     manifest = Store(data.prepare("fashion-mnist")).manifest
     assert manifest["splits"]["paper"]["sha256"] == fashion_mnist.SPLIT_SHA256

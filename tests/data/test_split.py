@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apical.data import fashion_mnist
+from apical.data.sets import fashion_mnist
 from apical.data.split import cut, grouped_split, hold_out_per_class, random_split, split_hash
 
 ids_of = st.lists(st.text("abcxyz0189_", min_size=1), min_size=1, max_size=60, unique=True)

@@ -9,11 +9,10 @@ import pytest
 
 from apical import study as studies
 from apical.report import write
-from apical.study.file import Study
-from apical.study.joining import open_for
+from apical.study.directory import SCORES, open_for
+from apical.study.model import Study
 from apical.study.plan import Planned, plan
 from apical.study.results import StudyResults
-from apical.study.store import SCORES
 
 EPOCHS, CLASSES = 4, 10
 
@@ -27,7 +26,7 @@ def write_trial(
     classes: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """One published trial: `skill` is the share of right answers, or the mean error where the metric is one."""
-    from apical.study import files
+    from apical import files
     from apical.train import Execution, TestResult, TrialResult
 
     random = random_of(trial.digest)

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from apical import stats
-from apical.report.answers import AnswerBook
-from apical.report.comparison import adjusted, compare
-from apical.report.evidence import Evidence, turned
+from apical.report.comparison import AnswerBook, Evidence, adjusted, compare, turned
 
 
 def test_a_comparison_is_that_of_the_statistics_on_the_stored_answers(fashion) -> None:

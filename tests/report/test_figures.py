@@ -10,9 +10,8 @@ import pytest
 from apical import study as studies
 from apical.report import figures
 from apical.report.charts import Bar, Bars, Fit, Line, Lines, slug
-from apical.report.draw import draw, draw_svg
+from apical.report.draw import draw, draw_svg, inline
 from apical.report.samples import building_block, noisy_samples
-from apical.report.svg import inline
 
 CURVE = """
 title = "Noise"

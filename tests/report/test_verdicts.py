@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from apical import study as studies
-from apical.report import gather, latex, markdown, tables
-from apical.report.evidence import Evidence
+from apical.report import gather, tables
+from apical.report.claims.rules import OUTCOMES, RULES
+from apical.report.claims.verdicts import judge, needed_tests
+from apical.report.comparison import Evidence
 from apical.report.gathering import _results_of
-from apical.report.rules import OUTCOMES, RULES
-from apical.report.verdicts import judge, needed_tests
+from apical.report.render import latex, markdown
 from apical.study.claim import Claim, Kind
 
 SHIPPED = {"table-fashion-mlp": studies.load("table-fashion-mlp")}
@@ -31,7 +32,7 @@ def verdict(results, found: Claim, shipped=SHIPPED):
 
 
 def test_every_kind_of_claim_has_a_rule_and_a_judge(fashion) -> None:
-    from apical.report.findings import _KINDS
+    from apical.report.claims.findings import _KINDS
 
     assert set(Kind.__args__) == set(_KINDS)
     assert set(Kind.__args__) <= set(RULES)
@@ -69,7 +70,7 @@ def with_paper(found, value: float):
 
 
 def test_the_printed_difference_is_as_uncertain_as_ours(fashion) -> None:
-    from apical.report.findings import _gain_sign
+    from apical.report.claims.findings import _gain_sign
 
     one, many = claim("gain"), claim("gain", a=("mlp-1/ada",) * 9, b=("mlp-1/relu",) * 9)
     assert _gain_sign(one, (-1.0, 1.0), 1.2) == 0  # beyond our interval, but within 1.41 times its width

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from apical import stats
 from apical import study as studies
 from apical.errors import InvalidArgumentError, StudyError
-from apical.report import gather, latex, markdown, write, writing
+from apical.report import gather, write, writing
+from apical.report.render import latex, markdown
 
 
 class Elements(HTMLParser):

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from apical.study import Part, Row, Study
-from apical.study.engines.base import ENGINES, Done
-from apical.study.job import Context, Job
+from apical.study.engines.base import ENGINES, Context, Done, Job
 
 SMALL = """
 title = "small"
@@ -97,7 +96,7 @@ class Here:
         self.jobs, self.room = [*self.jobs, job], 0
 
     def wait(self, seconds: float) -> list[Done]:
-        from apical.study.work import work
+        from apical.study.worker import work
 
         jobs, self.jobs, self.room = self.jobs, [], 1
         return [Done(job, tuple(work(job, self.context))) for job in jobs]

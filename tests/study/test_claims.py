@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from apical.study import Claim, Study, claims, load
-from apical.study.file import SMALLER_IS_BETTER
+from apical.study.model import SMALLER_IS_BETTER
 
 CLAIMS = {claim.id: claim for claim in claims()}
 STUDIES: dict[str, Study] = {}

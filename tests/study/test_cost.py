@@ -8,8 +8,20 @@ import pytest
 from apical import models
 from apical.data import load as load_data
 from apical.study import catalogue, load, names
-from apical.study.calibration import SHAPES, calibrate, samples_of, seconds_of_step, sketch
-from apical.study.cost import BRANCHES, EACH, FORWARD, START, Step, estimate, steps
+from apical.study.cost import (
+    BRANCHES,
+    EACH,
+    FORWARD,
+    SHAPES,
+    START,
+    Step,
+    calibrate,
+    estimate,
+    samples_of,
+    seconds_of_step,
+    sketch,
+    steps,
+)
 from apical.study.plan import plan, spec_of
 from apical.train.network import dims_for
 
@@ -73,7 +85,7 @@ def test_what_was_measured_is_kept(own_home: Path, monkeypatch: pytest.MonkeyPat
     seconds = calibrate(study)
     assert set(seconds) == {"sin", "sinc"}
     assert all(step.alone > 0 and step.stacked > 0 and step.size == study.stack for step in seconds.values())
-    monkeypatch.setattr("apical.study.calibration.seconds_of_step", lambda *_, **__: pytest.fail("measured again"))
+    monkeypatch.setattr("apical.study.cost.seconds_of_step", lambda *_, **__: pytest.fail("measured again"))
     assert calibrate(study, measure=False) == calibrate(study) == seconds
     (own_home / "calibration.json").write_text("{not json")
     assert calibrate(study, measure=False) == {}

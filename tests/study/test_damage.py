@@ -9,7 +9,7 @@ import pytest
 from apical import study
 from apical.cli import screen
 from apical.errors import ApicalError
-from apical.study.exporting import gather
+from apical.study.maintenance import gather
 from apical.study.results import STATES
 
 pytestmark = pytest.mark.usefixtures("here")

@@ -13,12 +13,11 @@ import pytest
 
 from apical import study
 from apical.errors import InvalidArgumentError, MissingDataError, MissingExtraError, StudyError
-from apical.study import Part, Row, agenda, driver, selection
-from apical.study.index import Index
+from apical.study import Part, Row, driver, selection, state
+from apical.study.directory import CHECKPOINT, RESULT, SCORES, STUDY, TEST
 from apical.study.plan import plan
-from apical.study.progress import measure
 from apical.study.reading import opened
-from apical.study.store import CHECKPOINT, RESULT, SCORES, STUDY, TEST
+from apical.study.state import Index, measure
 from apical.train.trial import run as train_one
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -31,11 +30,11 @@ def run(what, directory, **how):
 @pytest.fixture
 def jobs(monkeypatch):
     """The jobs that workers do, in their order."""
-    from apical.study import work
+    from apical.study import worker
 
     seen = []
-    real = work.work
-    monkeypatch.setattr(work, "work", lambda job, context: seen.append(job) or real(job, context))
+    real = worker.work
+    monkeypatch.setattr(worker, "work", lambda job, context: seen.append(job) or real(job, context))
     return seen
 
 
@@ -79,7 +78,7 @@ def test_test_splits_are_opened_only_for_the_chosen_and_only_after_all_their_tri
 def test_selection_knows_nothing_but_numbers():
     source = ast.parse(Path(selection.__file__).read_text())
     modules = {n.module for n in ast.walk(source) if isinstance(n, ast.ImportFrom)}
-    assert modules == {"collections", "collections.abc", "math", "apical.study.file", "apical.study.plan"}
+    assert modules == {"collections", "collections.abc", "math", "apical.study.model", "apical.study.plan"}
     assert not any(isinstance(n, ast.Import) for n in ast.walk(source))
 
 
@@ -267,7 +266,7 @@ def test_whoever_looks_from_outside_tells_the_time_that_the_driver_tells(tiny, t
         shutil.rmtree(store.trial(digest))
         store.leases.clear(digest)
         assert store.leases.acquire(digest)
-    standing = agenda.look(planned, store)
+    standing = state.look(planned, store)
     seen.append(measure(standing, store, store.leases.running(standing.keys_left), idle=5))
     seen += [study.status(tmp_path / "s"), study.read(tmp_path / "s")]
     assert seen[0].workers == 1
@@ -374,9 +373,9 @@ def test_a_corrupted_index_is_rebuilt_from_the_trial_folders(tiny, tmp_path, dam
 
 def test_the_index_saves_reading_and_holds_no_test_result(tiny, tmp_path, monkeypatch):
     run(tiny, tmp_path / "s")
-    monkeypatch.setattr(agenda, "read", lambda folder: pytest.fail(f"{folder} was read again"))
+    monkeypatch.setattr(state, "read_facts", lambda folder: pytest.fail(f"{folder} was read again"))
     store, planned = opened(tmp_path / "s")
-    assert agenda.look(planned, store).finished
+    assert state.look(planned, store).finished
     with sqlite3.connect(Index(tmp_path / "s").path) as base:
         (text,) = base.execute("SELECT facts FROM trials").fetchone()
     base.close()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from apical.errors import StudyError
 from apical.study import Study, load
-from apical.study.faults import checked
+from apical.study.config.loading import checked
+from apical.study.config.toml import Document, changed, shipped
 from apical.study.plan import plan
-from apical.study.source import Document, changed, shipped
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from apical import study
-from apical.study import driver, machine
+from apical.study import driver, locks
 
 RUN = """
     import sys
@@ -30,7 +30,7 @@ def workers(folder):
     found = set()
     for path in (folder / "claims").glob("[0-9a-f]*.json"):
         said = json.loads(path.read_text())
-        if machine.started(said["pid"]) == said["started"]:
+        if locks.started(said["pid"]) == said["started"]:
             found.add(said["pid"])
     return sorted(found)
 

@@ -8,9 +8,8 @@ import textwrap
 
 import pytest
 
-from apical.study import machine
-from apical.study.heartbeat import Heart
-from apical.study.leases import Leases, Limits
+from apical.study import locks
+from apical.study.locks import Heart, Leases, Limits
 
 
 @pytest.fixture
@@ -77,9 +76,9 @@ def test_a_process_that_got_a_dead_ones_number_does_not_keep_its_claim(leases):
 def test_a_zombie_is_dead():
     process = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert machine.started(process.pid) is None
+    assert locks.started(process.pid) is None
     process.wait()
-    assert machine.started(os.getpid()) is not None
+    assert locks.started(os.getpid()) is not None
 
 
 def test_two_that_saw_the_same_dead_claim_cannot_both_take_it(leases, monkeypatch):
@@ -155,7 +154,7 @@ def test_a_lost_answer_of_the_file_server_is_found_out(leases, monkeypatch):
 EIGHT = """
     import multiprocessing, sys
     from pathlib import Path
-    from apical.study.store import Header, Store
+    from apical.study.directory import Header, Store
 
     def rounds(barrier, root, won):
         for k in range(100):
@@ -175,7 +174,7 @@ EIGHT = """
         processes = [context.Process(target=rounds, args=args) for _ in range(8)]
         [p.start() for p in processes]
         [p.join() for p in processes]
-        from apical.study.store import Store
+        from apical.study.directory import Store
         logged = sum(len(Store.open(Path(sys.argv[1]) / str(k)).commands()) for k in range(100))
         print([p.exitcode for p in processes], set(won), logged, "torch" in sys.modules)
 """

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apical.study import lines
-from apical.study.source import PAPER
+from apical.study.config import toml
+from apical.study.config.toml import PAPER
 
 NASTY = '''
 # comment with = and [brackets]
@@ -54,7 +54,7 @@ def paths(value: Any, at: tuple[str | int, ...] = ()) -> set[tuple[str | int, ..
 
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES)
 def test_every_field_has_a_line_that_names_it(text: str) -> None:
-    found = lines.of(text)
+    found = toml.field_lines(text)
     assert set(found) == paths(tomllib.loads(text))
     written = text.split("\n")
     for path, line in found.items():
@@ -63,7 +63,7 @@ def test_every_field_has_a_line_that_names_it(text: str) -> None:
 
 
 def test_lines_of_nasty_text_are_right() -> None:
-    found = lines.of(NASTY)
+    found = toml.field_lines(NASTY)
     assert found["raw",] == 9
     assert found["list", 1] == 13
     assert found["list", 1, 1] == 14
@@ -98,4 +98,4 @@ def key(text: str) -> str:
 @given(st.dictionaries(TEXT, VALUES, max_size=4))
 def test_any_document_is_walked_to_its_end(document: dict[str, Any]) -> None:
     text = "".join(f"{key(k)} = {written(v)}\n" for k, v in document.items())
-    assert set(lines.of(text)) == paths(tomllib.loads(text))
+    assert set(toml.field_lines(text)) == paths(tomllib.loads(text))

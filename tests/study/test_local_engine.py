@@ -11,8 +11,8 @@ import pytest
 
 from apical import study
 from apical.errors import StudyError
+from apical.study.directory import TEST
 from apical.study.engines import local
-from apical.study.store import TEST
 
 RUN = """
     import sys

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from apical import study
+from apical.study.directory import open_for
+from apical.study.engines.base import Context, Job
 from apical.study.engines.node import Place
-from apical.study.job import Context, Job
-from apical.study.joining import open_for
 from apical.study.plan import plan
 from apical.train import Execution
 

@@ -8,8 +8,8 @@ import jsonschema
 import pytest
 
 from apical.study import Study, load, names, schema
+from apical.study.config.toml import PAPER
 from apical.study.plan import plan, settings, spec_of
-from apical.study.source import PAPER
 from apical.study.template import TEMPLATE
 
 FILES = sorted(path for path in PAPER.rglob("*.toml") if path.stem != "claims")

@@ -7,11 +7,10 @@ import pytest
 from apical import study
 from apical.errors import InvalidArgumentError
 from apical.study import driver
-from apical.study.agenda import Standing, look
-from apical.study.facts import Facts
+from apical.study.directory import RESULT
+from apical.study.driver import stack_size, trial_bytes
 from apical.study.plan import plan
-from apical.study.stacking import stack_size, trial_bytes
-from apical.study.store import RESULT
+from apical.study.state import Facts, Standing, look
 from apical.train import Execution
 from apical.train.trial import open_data
 
@@ -50,13 +49,13 @@ def test_stacks_do_not_depend_on_what_is_done(make_tiny):
 
 def test_a_fault_in_a_stack_is_that_of_one_trial(make_tiny, tmp_path, monkeypatch):
     """Where a stack cannot be trained, its trials are trained one by one."""
-    from apical.study import work
-    from apical.study.job import Context, Job
+    from apical.study import worker
+    from apical.study.engines.base import Context, Job
 
     tiny = make_tiny(stack=8)
     store = driver.open_for(tiny, tmp_path / "s", None)
     trials = plan(tiny).tuning_stacks[0]
-    real = work.run
+    real = worker.run
 
     def run_many(*_):
         raise ZeroDivisionError
@@ -66,36 +65,36 @@ def test_a_fault_in_a_stack_is_that_of_one_trial(make_tiny, tmp_path, monkeypatc
             raise RuntimeError("this one")
         return real(spec, *rest)
 
-    monkeypatch.setattr(work, "run_many", run_many)
-    monkeypatch.setattr(work, "run", run)
-    outcomes = work.work(Job("train", trials), Context(directory=tmp_path / "s", execution=ONE_THREAD))
+    monkeypatch.setattr(worker, "run_many", run_many)
+    monkeypatch.setattr(worker, "run", run)
+    outcomes = worker.work(Job("train", trials), Context(directory=tmp_path / "s", execution=ONE_THREAD))
     assert [o.ending for o in outcomes] == ["failed", *["done"] * (len(trials) - 1)]
     assert store.failed() == {trials[0].digest}
 
 
 def test_a_stack_that_was_cut_goes_on_from_its_checkpoint(make_tiny, tmp_path, monkeypatch):
-    from apical.study import work
-    from apical.study.job import Context, Job
+    from apical.study import worker
+    from apical.study.engines.base import Context, Job
 
     tiny = make_tiny(stack=8, epochs=4)
     store = driver.open_for(tiny, tmp_path / "s", None)
     job = Job("train", plan(tiny).tuning_stacks[0])
     context = Context(directory=tmp_path / "s", execution=ONE_THREAD)
-    real = work._Watch.__call__
+    real = worker._Watch.__call__
 
     def cut(self, event):
         if event.kind == "epoch" and event.epoch == 3:
             raise KeyboardInterrupt
         real(self, event)
 
-    monkeypatch.setattr(work._Watch, "__call__", cut)
+    monkeypatch.setattr(worker._Watch, "__call__", cut)
     with pytest.raises(KeyboardInterrupt):
-        work.work(job, context)
-    monkeypatch.setattr(work._Watch, "__call__", real)
+        worker.work(job, context)
+    monkeypatch.setattr(worker._Watch, "__call__", real)
     assert store.leases.running([t.digest for t in job.trials]) == {}
     first = []
-    monkeypatch.setattr(work._Watch, "__call__", lambda self, event: first.append(event.epoch) or real(self, event))
-    assert {o.ending for o in work.work(job, context)} == {"done"}
+    monkeypatch.setattr(worker._Watch, "__call__", lambda self, event: first.append(event.epoch) or real(self, event))
+    assert {o.ending for o in worker.work(job, context)} == {"done"}
     assert min(first) >= 3, "epochs were trained again"
     assert len(store.finished()) == len(job.trials)
     names = {p.name for folder in store.trials.iterdir() for p in folder.iterdir()}

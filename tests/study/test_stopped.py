@@ -10,19 +10,19 @@ import pytest
 
 from apical import study
 from apical.study import driver
-from apical.study.job import Context, Job
-from apical.study.leases import Limits
+from apical.study.directory import ATTEMPT, CHECKPOINT, RESULT
+from apical.study.engines.base import Context, Job
+from apical.study.locks import Limits
 from apical.study.plan import plan
-from apical.study.store import ATTEMPT, CHECKPOINT, RESULT
-from apical.study.work import work
+from apical.study.worker import work
 from apical.train import Execution
 
 # Trains the first trial of the study in a directory; says when its second epoch is done, and what became of it.
 SLEEPER = """
     import sys
     from apical import study, train
-    from apical.study import work
-    from apical.study.job import Context, Job
+    from apical.study import worker as work
+    from apical.study.engines.base import Context, Job
     from apical.study.plan import plan
     from pathlib import Path
 
@@ -73,7 +73,7 @@ def test_a_claim_lost_at_any_moment_leaves_one_result(tiny, tmp_path, monkeypatc
     """The next number is made by another process just then: it has the trial, whatever this one has done."""
     store = driver.open_for(tiny, tmp_path / "s", None)
     first = plan(tiny).tuning[0]
-    module = sys.modules["apical.study.work"]
+    module = sys.modules["apical.study.worker"]
 
     def lose():
         path = store.claims / f"{first.digest}.2.json"

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
+from apical import files
 from apical.errors import StudyError
-from apical.study import files
-from apical.study.store import ATTEMPT, CHECKPOINT, LOCK, RESULT, STUDY, Header, Store
+from apical.study.directory import ATTEMPT, CHECKPOINT, LOCK, RESULT, STUDY, Header, Store
 
 DIGEST = "ab" * 32
 

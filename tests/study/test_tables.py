@@ -10,9 +10,9 @@ import apical
 from apical import study
 from apical.errors import InvalidArgumentError, StudyError
 from apical.study import Row, driver
-from apical.study.exporting import gather
+from apical.study.maintenance import gather
 from apical.train import TrialResult
-from apical.train.prediction import network_of
+from apical.train.evaluation import network_of
 
 pytestmark = pytest.mark.usefixtures("here")
 

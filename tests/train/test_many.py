@@ -13,7 +13,7 @@ from apical.train.devices import Plain
 from apical.train.network import build, dims_for
 from apical.train.result import RESULT
 from apical.train.session import Session
-from apical.train.stack_session import STACK, StackSession
+from apical.train.stack.session import STACK, StackSession
 from apical.train.trial import open_data
 
 ONE_THREAD = Execution(threads=1)

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from apical.errors import CheckpointError
-from apical.train import Execution, TrialResult, TrialSpec, evaluate, reporting, run, run_many
+from apical.train import Execution, TrialResult, TrialSpec, callbacks, evaluate, run, run_many
 from apical.train.checkpoint import load, save
 from apical.train.result import RESULT
-from apical.train.stack_session import STACK
+from apical.train.stack.session import STACK
 
 ONE_THREAD = Execution(threads=1)
 SPEC = TrialSpec(data="digits", model="mlp-1", dims={"hidden": 12}, epochs=3, batch=256, learning_rate=0.01)
@@ -32,7 +32,7 @@ def final(results):
 @pytest.mark.parametrize("batch", [1, 3, 5], ids=["first batch", "middle", "during validation"])
 def test_a_signal_saves_within_a_batch_and_the_stack_continues_bit_equal(tmp_path, monkeypatch, batch):
     whole = run_many(SPECS, ONE_THREAD, folders(tmp_path / "whole"))
-    monkeypatch.setattr(reporting, "INTERVAL", 0.0)
+    monkeypatch.setattr(callbacks, "INTERVAL", 0.0)
     seen = []
 
     def interrupt(event):
@@ -188,15 +188,15 @@ def test_weights_that_are_not_finite_at_the_end_of_an_epoch_give_back_the_last_c
 
         session.check_weights = check
 
-    from apical.train import many
+    from apical.train.stack.grouping import trials
 
-    class Poisoned(many.StackSession):
+    class Poisoned(trials.StackSession):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             poison(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(many, "StackSession", Poisoned)
+        patch.setattr(trials, "StackSession", Poisoned)
         found = run_many(specs, ONE_THREAD, folders(tmp_path / "a", specs))
     whole = run_many(specs, ONE_THREAD, folders(tmp_path / "b", specs))
     assert [r.state for r in found] == ["done", "diverged", "done"]

@@ -12,9 +12,9 @@ from apical.train.feed import Feed
 from apical.train.losses import gradient_of_each
 from apical.train.network import build, dims_for
 from apical.train.optimisation import Lean, optimiser_of
-from apical.train.stacked import StackedNetwork
-from apical.train.stacked_activations import Fused
-from apical.train.stacked_parameters import StackedAdam
+from apical.train.stack.activations import Fused
+from apical.train.stack.network import StackedNetwork
+from apical.train.stack.parameters import StackedAdam
 from apical.train.trial import open_data
 
 LENET = TrialSpec(data="digits", model="lenet", dims={"image_size": 16}, pad=4, batch=64, learning_rate=1e-2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from apical import data
-from apical.data import fashion_mnist
+from apical.data.sets import fashion_mnist
 from apical.train import Execution, TrialSpec, run_many, trial
 from apical.train.trial import run
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from apical.train.rooms import Rooms
+from apical.train.stack.activations import Rooms
 
 
 def test_a_name_and_a_shape_are_a_tensor_that_stays():

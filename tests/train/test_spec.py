@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from apical.errors import InvalidArgumentError
 from apical.train import Execution, TrialSpec
-from apical.train.protocols import PROTOCOLS
+from apical.train.spec import PROTOCOLS
 
 values = st.one_of(
     st.booleans(), st.integers(-(2**50), 2**50), st.floats(allow_nan=False, allow_infinity=False), st.text()

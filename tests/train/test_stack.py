@@ -13,7 +13,7 @@ from apical import models
 from apical.nn import Unit
 from apical.train import Execution, TrialSpec, memory_of, metrics, stack_bytes, stack_key, why_alone
 from apical.train.losses import BY_NAME, CLASSIFICATION, answers, answers_of_each, gradient_of_each, of_each
-from apical.train.stack import KINDS, NETWORKS
+from apical.train.stack.grouping import KINDS, NETWORKS
 
 MLP = TrialSpec.paper("fashion-mnist", "mlp-1", unit="ada(alpha=0.3)")
 XOR = TrialSpec.paper("xor", "neuron", unit="ada")

@@ -7,7 +7,7 @@ import typer
 from rich.progress import Progress
 
 from apical import bench, env
-from apical.cli.style import group, shown
+from apical.cli.options import group, shown
 from apical.errors import InvalidArgumentError
 
 app = group("Measure apical on this machine.", "apical bench activations")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from apical.cli.style import command, shown
+from apical.cli.options import command, shown
 from apical.cli.tree import Command, commands, flat
 
 app = command()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from apical.cli.style import command, shown
+from apical.cli.options import command, shown
 from apical.errors import InvalidArgumentError
 
 app = command()

@@ -11,12 +11,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from apical import data
-from apical.cli.options import Root
-from apical.cli.style import group, shown
+from apical.cli.options import Root, group, shown
 from apical.data.archives import Progress as Report
-from apical.data.cache import Store
-from apical.data.preparing import partial_mark
+from apical.data.preparation import partial_mark
 from apical.data.split import Parts
+from apical.data.store import Store
 from apical.errors import InvalidArgumentError
 
 app = group(

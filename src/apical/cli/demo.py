@@ -8,7 +8,7 @@ from torch import nn
 
 from apical import report, study
 from apical.cli import screen
-from apical.cli.style import command, shown
+from apical.cli.options import command, shown
 from apical.convert import convert_
 from apical.errors import InvalidArgumentError
 from apical.kernels import backend

@@ -1,7 +1,7 @@
 """`apical env`."""
 
 from apical import env
-from apical.cli.style import command, shown
+from apical.cli.options import command, shown
 
 app = command()
 

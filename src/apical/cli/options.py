@@ -1,11 +1,12 @@
 """Options that several commands have."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from apical.errors import InvalidArgumentError
+from apical.study.directory import HOME, STUDY
 
 
 def _there(root: Path | None) -> Path | None:
@@ -18,3 +19,46 @@ def _there(root: Path | None) -> Path | None:
 Root = Annotated[
     Path | None, typer.Option(callback=_there, help="The folder or archive that holds the official files.")
 ]
+
+
+# Where a study lies that the user names.
+
+
+def study_directory(where: str) -> Path:
+    """The directory of that path, or of that name in the usual folder."""
+    usual = Path(HOME) / where
+    for folder in (Path(where), usual):
+        if (folder / STUDY).is_file():
+            return folder
+    quick = Path(HOME) / f"{where}-quick"
+    hint = f"did you mean {quick.name!r}?" if (quick / STUDY).is_file() else f"run it with `apical study run {where}`"
+    raise InvalidArgumentError(f"{where!r} is no study directory, and neither is {usual}: {hint}")
+
+
+# One style for the help of every command: plain text, what it does, its options, examples that can be copied.
+
+_PLAIN: dict[str, Any] = {
+    "add_completion": False,  # `apical completion` does that, without loading a command
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["--help", "-h"], "max_content_width": 100},
+}
+
+
+def command() -> typer.Typer:
+    """The application of a command that does one thing."""
+    return typer.Typer(**_PLAIN)
+
+
+def group(summary: str, *examples: str) -> typer.Typer:
+    """The application of a command with commands of its own; without one of them it shows its help."""
+    return typer.Typer(**_PLAIN, no_args_is_help=True, help=summary, epilog=shown(*examples), callback=_nothing)
+
+
+def shown(*lines: str) -> str:
+    """Examples for the end of a help text, each on a line of its own."""
+    title = "Example:" if len(lines) == 1 else "Examples:"
+    return "\n".join(["\b", title, *(f"  {line}" for line in lines)])
+
+
+def _nothing() -> None:
+    """Without a callback, typer takes a group of one command for that command."""

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from apical.cli.style import command, shown
+from apical.cli.options import command, shown
 from apical.errors import InvalidArgumentError
 from apical.train import Prediction, predict
 

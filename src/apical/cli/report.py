@@ -6,14 +6,11 @@ from typing import Annotated
 
 import typer
 
-from apical.cli.places import study_directory
-from apical.cli.style import command, shown
+from apical.cli.options import command, shown, study_directory
 from apical.report import write
 from apical.study import read
 
 app = command()
-
-FOLDER = Path("studies")
 
 
 @app.command(

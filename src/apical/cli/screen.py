@@ -16,12 +16,12 @@ from rich.table import Table
 
 from apical import study
 from apical.errors import InvalidArgumentError
-from apical.study.file import IN_PERCENT, SMALLER_IS_BETTER
+from apical.study.directory import Store
+from apical.study.model import IN_PERCENT, SMALLER_IS_BETTER
 from apical.study.results import RowResults, StudyResults, TrialRecord
-from apical.study.store import Store
 
 if TYPE_CHECKING:  # it needs torch, and `--help` does not
-    from apical.study.progress import Progress
+    from apical.study.state import Progress
 
 EVERY = 5.0
 """Seconds between two lines of progress where there is no terminal."""

@@ -10,12 +10,10 @@ import typer
 import apical
 from apical import study
 from apical.cli import screen
-from apical.cli.options import Root
-from apical.cli.places import study_directory
-from apical.cli.style import group, shown
+from apical.cli.options import Root, group, shown, study_directory
 from apical.errors import InvalidArgumentError
-from apical.study.file import Study
-from apical.study.store import STUDY
+from apical.study.directory import HOME, STUDY
+from apical.study.model import Study
 from apical.study.template import TEMPLATE
 
 app = group(
@@ -27,7 +25,6 @@ app = group(
 )
 
 STOPPED = 130
-FOLDER = Path("studies")
 
 Name = Annotated[str, typer.Argument(help="A name from `apical study list`, a study file, or a study directory.")]
 Where = Annotated[str, typer.Argument(help="A study directory, or the name of the study in studies/.")]
@@ -83,7 +80,7 @@ def run(
     how = apical.train.Execution(device=device, threads=cpus, root=None if root is None else str(root))
     only = [f"only_parts={json.dumps(part)}"] if part else []
     wanted = _study(name, quick=quick, sets=[*only, *(set_ or ())], tune_c=tune_c)
-    folder = directory or (Path(name) if (Path(name) / STUDY).is_file() else FOLDER / wanted.name)
+    folder = directory or (Path(name) if (Path(name) / STUDY).is_file() else Path(HOME) / wanted.name)
     print(f"{wanted.title}: {len(wanted.trained)} rows, {wanted.trials} trials each, in {folder}", flush=True)
     places = study.Options(workers=workers, cpus=cpus, gpus=gpus, address=address)
     try:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from apical.data.corruptions import corrupt as corrupt
     from apical.data.dataset import DataSet as DataSet
     from apical.data.dataset import Split as Split
-    from apical.data.folders import home as home
     from apical.data.loading import describe as describe
     from apical.data.loading import load as load
-    from apical.data.preparing import prepare as prepare
-    from apical.data.preparing import statuses as statuses
-    from apical.data.preparing import verify as verify
+    from apical.data.preparation import prepare as prepare
+    from apical.data.preparation import statuses as statuses
+    from apical.data.preparation import verify as verify
     from apical.data.registry import names as list  # noqa: A004, F401
+    from apical.data.store import home as home
 
 _HOME = {
     "Batch": "batches.Batch",
@@ -35,12 +35,12 @@ _HOME = {
     "Subset": "corruptions.Subset",
     "corrupt": "corruptions.corrupt",
     "describe": "loading.describe",
-    "home": "folders.home",
+    "home": "store.home",
     "list": "registry.names",
     "load": "loading.load",
-    "prepare": "preparing.prepare",
-    "statuses": "preparing.statuses",
-    "verify": "preparing.verify",
+    "prepare": "preparation.prepare",
+    "statuses": "preparation.statuses",
+    "verify": "preparation.verify",
 }
 
 __all__ = [*_HOME]  # noqa: PLE0604

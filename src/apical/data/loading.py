@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from apical.data.archives import Progress, silent
-from apical.data.cache import Store
 from apical.data.dataset import DataSet, three_splits
 from apical.data.inputs import Codes, Images, Input, Spectrograms
-from apical.data.preparing import partial_mark, prepare
+from apical.data.preparation import partial_mark, prepare
 from apical.data.recipe import Recipe
 from apical.data.registry import RECIPES, get
 from apical.data.sources import ImageFiles, Mapped, Source
+from apical.data.store import Store
 from apical.errors import DataError, InvalidArgumentError
 
 IMAGENET_MEAN = 0.449

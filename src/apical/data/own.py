@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 
 from apical.data.archives import Progress
 from apical.data.audio import SAMPLES
-from apical.data.cache import Draft, Store, publish
 from apical.data.checks import is_text, read_file, reading
-from apical.data.folders import prepared_folder
 from apical.data.images import SUFFIXES, open_image
 from apical.data.inputs import Images, Numbers
 from apical.data.loading import assemble
 from apical.data.recipe import Recipe
+from apical.data.sets.toy import in_memory
 from apical.data.split import Parts, cut, random_split
-from apical.data.toy import in_memory
+from apical.data.store import Draft, Store, prepared_folder, publish
 from apical.data.workers import FILE_LIMIT, Decoding, decode_files
 from apical.errors import DataError
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from apical.data.archives import Budget, Progress, is_archive, unpack
-from apical.data.cache import Draft
 from apical.data.checks import reading
-from apical.data.folders import raw_folder
+from apical.data.store import Draft, raw_folder
 from apical.errors import DataError, MissingDataError
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 import difflib
 
-from apical.data import crema_d, digits, fashion_mnist, imagenet, moroco, tiny_imagenet, toy, utkface
 from apical.data.recipe import Recipe
+from apical.data.sets import crema_d, digits, fashion_mnist, imagenet, moroco, tiny_imagenet, toy, utkface
 from apical.errors import InvalidArgumentError
 
 RECIPES = {

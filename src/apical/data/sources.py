@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from apical.data.cache import Store
 from apical.data.checks import read_file
 from apical.data.images import open_image
 from apical.data.keys import Keys, uniform
+from apical.data.store import Store
 
 RESIDENT_LIMIT = 128 << 20
 """Bytes of a mapped file that a process may keep resident before it hands the pages back to the system's cache."""

@@ -1,21 +1,95 @@
-"""Two rows of a study, compared on the same test samples and over trials.
+"""What a tested trial says about each sample: right or wrong, or how far off."""
 
-Right/wrong metrics: McNemar's test, chi-square without correction for the paper's marks, exact for the verdicts. Errors
-and losses: the Wilcoxon signed-rank test. Beside it the bootstrap interval of the difference, the effect size, and the
-number of test samples that would show a difference like this one.
-"""
-
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apical import stats
-from apical.report.answers import RIGHT_OR_WRONG, AnswerBook, Answers
+from apical.errors import ApicalError
 from apical.report.numbers import gain
-from apical.study.results import RowResults, TrialRecord
+from apical.study.results import Outputs, RowResults, StudyResults, TrialRecord
+
+RIGHT_OR_WRONG = ("accuracy", "weighted-accuracy", "top-5")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One value for each test sample, sorted by id: right (1) or wrong (0), or an error; and the label."""
+
+    ids: NDArray[Any]
+    values: NDArray[np.float64]
+    labels: NDArray[Any]
+
+
+class AnswerBook:
+    """Reads each trial's outputs once; what cannot be read or paired is said in `faults`, and left out."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self._known: dict[tuple[str, str], Answers | None] = {}
+
+    def read(self, record: TrialRecord, metric: str) -> Answers | None:
+        """The answers of a trial as `metric` counts them; None where there are none."""
+        key = (record.digest, metric)
+        if key not in self._known:
+            self._known[key] = self._read(record, metric)
+        return self._known[key]
+
+    def _read(self, record: TrialRecord, metric: str) -> Answers | None:
+        if record.test is None or metric not in PER_SAMPLE:
+            return None
+        try:
+            found = record.outputs()
+        except ApicalError as error:
+            self.faults.append(str(error))
+            return None
+        order = np.argsort(found.ids, kind="stable")
+        return Answers(found.ids[order], PER_SAMPLE[metric](found)[order], found.labels[order])
+
+
+def _right(found: Outputs) -> NDArray[np.float64]:
+    return np.asarray(found.outputs.argmax(1) == found.labels, dtype=np.float64)
+
+
+def _among_five(found: Outputs) -> NDArray[np.float64]:
+    own = np.take_along_axis(found.outputs, found.labels[:, None], 1)
+    return np.asarray((found.outputs > own).sum(1) < 5, dtype=np.float64)
+
+
+def _surprise(found: Outputs) -> NDArray[np.float64]:
+    return -np.take_along_axis(found.outputs, found.labels[:, None], 1)[:, 0].astype(np.float64)
+
+
+def _error(found: Outputs) -> NDArray[np.float64]:
+    off = found.outputs.astype(np.float64).reshape(found.labels.shape) - found.labels
+    return np.asarray(np.abs(off).reshape(len(off), -1).mean(1))
+
+
+def _squared_error(found: Outputs) -> NDArray[np.float64]:
+    off = found.outputs.astype(np.float64).reshape(found.labels.shape) - found.labels
+    return np.asarray(np.square(off).reshape(len(off), -1).mean(1))
+
+
+PER_SAMPLE: dict[str, Callable[[Outputs], NDArray[np.float64]]] = {
+    "accuracy": _right,
+    "weighted-accuracy": _right,
+    "top-5": _among_five,
+    "cross-entropy": _surprise,
+    "mae": _error,
+    "mse": _squared_error,
+}
+
+
+# Two rows of a study, compared on the same test samples and over trials.
+#
+# Right/wrong metrics: McNemar's test, chi-square without correction for the paper's marks, exact for the verdicts.
+# Errors and losses: the Wilcoxon signed-rank test. Beside it the bootstrap interval of the difference, the effect size,
+# and the number of test samples that would show a difference like this one.
 
 LEVEL, STRICT = 0.05, 0.01
 """The paper's two levels: dagger, double dagger."""
@@ -153,3 +227,82 @@ def _over_trials(a: Iterable[TrialRecord], b: Iterable[TrialRecord], metric: str
 
 def _by_seed(trials: Iterable[TrialRecord], metric: str) -> dict[int, float]:
     return {t.seed: t.test[metric] for t in trials if t.test is not None and np.isfinite(t.test.get(metric, nan))}
+
+
+# All comparisons of the studies of a report, made once and adjusted together, study by study.
+
+Ref = tuple[str, str]
+"""The name of a study within the report, and the key of a row."""
+Pair = tuple[Ref, Ref, str]
+"""Row, row, metric."""
+
+
+class Evidence:
+    """The tests of a report: ask for pairs with `make`, then look them up with `get`."""
+
+    def __init__(self, studies: Sequence[StudyResults]) -> None:
+        self.book = AnswerBook()
+        self.studies: dict[str, StudyResults] = _named(studies)
+        self._rows = {(name, found.row.key): found for name, r in self.studies.items() for found in r.rows}
+        self._found: dict[Pair, Comparison] = {}
+
+    def row(self, ref: Ref) -> RowResults | None:
+        """The row, or None where this report does not have it."""
+        return self._rows.get(ref)
+
+    def make(self, pairs: Iterable[Pair]) -> None:
+        """Compare these pairs; Holm's adjustment is over all pairs of the first row's study."""
+        families: dict[str, dict[Pair, Comparison]] = defaultdict(dict)
+        for pair in pairs:
+            a, b, metric = pair
+            first, second = self._rows.get(a), self._rows.get(b)
+            if pair in families[a[0]] or first is None or second is None:
+                continue
+            found = compare(first, second, metric, self.book)
+            if found is not None:
+                families[a[0]][pair] = found
+        self._found = {}
+        for family in families.values():
+            self._found |= dict(zip(family, adjusted(family.values()), strict=True))
+
+    def get(self, a: Ref, b: Ref, metric: str) -> Comparison | None:
+        """The comparison of a pair that was asked for, whichever way round; None where it could not be made."""
+        found = self._found.get((a, b, metric))
+        if found is None and (b, a, metric) in self._found:
+            return turned(self._found[b, a, metric])
+        return found
+
+    def of(self, study: str) -> list[Comparison]:
+        """Every comparison that was made for a study."""
+        return [found for (a, _, _), found in self._found.items() if a[0] == study]
+
+
+def turned(found: Comparison) -> Comparison:
+    """The same comparison with its two rows exchanged."""
+    over = found.over_trials
+    return replace(
+        found, a=found.b, b=found.a, trials=found.trials[::-1], difference=-found.difference, low=-found.high,
+        high=-found.low, effect=-found.effect, only_a=found.only_b, only_b=found.only_a,
+        over_trials=replace(over, mean=-over.mean, low=-over.high, high=-over.low),
+    )  # fmt: skip
+
+
+def _named(studies: Sequence[StudyResults]) -> dict[str, StudyResults]:
+    """Each under its study's name, in the order given. Of several copies of one study, the first that can carry
+    verdicts (neither quick nor partial) has the plain name, by which claims find it; the others bear a number.
+    """
+    names: dict[int, str] = {}
+    for place in sorted(range(len(studies)), key=lambda k: _lesser(studies[k])):
+        study = studies[place].study
+        names[place] = _free(study.base or study.name, names.values())
+    return {names[place]: results for place, results in enumerate(studies)}
+
+
+def _lesser(results: StudyResults) -> bool:
+    return results.study.quick or any(part.partial for part in results.study.parts)
+
+
+def _free(name: str, taken: Iterable[str]) -> str:
+    """The name, with a number where another study of the report bears it."""
+    count = sum(other == name or other.startswith(f"{name} (") for other in taken)
+    return name if not count else f"{name} ({count + 1})"

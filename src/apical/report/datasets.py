@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from apical.errors import ApicalError
-from apical.study.file import Part
+from apical.study.model import Part
 from apical.study.results import RowResults, StudyResults, TrialRecord
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from apical.report.datasets import classes_of
 from apical.report.numbers import TITLES, scale, show
 from apical.report.palette import step
 from apical.report.tables import kind_of, solved_by, test_value, tested
-from apical.study.file import Part
+from apical.study.model import Part
 from apical.study.results import RowResults, StudyResults, TrialRecord
 
 OTHERS = "rows outside the groups"

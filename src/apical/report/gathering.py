@@ -9,19 +9,19 @@ from math import isfinite
 from pathlib import Path
 
 import apical
-from apical.report import figures, tables, timing, verdicts
+from apical.report import figures, tables, timing
 from apical.report.charts import Gallery
-from apical.report.comparison import Comparison
+from apical.report.claims import verdicts
+from apical.report.claims.rules import OUTCOMES, RULES, Verdict
+from apical.report.claims.wording import between, turned_sign
+from apical.report.comparison import Comparison, Evidence
 from apical.report.datasets import Data, datasets
-from apical.report.evidence import Evidence
 from apical.report.numbers import Number, of_trial, show
 from apical.report.protocol import deviations
-from apical.report.rules import OUTCOMES, RULES, Verdict
 from apical.report.tables import Table
 from apical.report.timing import Times
-from apical.report.wording import between, turned_sign
 from apical.study.claim import claims
-from apical.study.file import Study
+from apical.study.model import Study
 from apical.study.results import StudyResults, TrialRecord
 
 
@@ -132,7 +132,7 @@ def _without_galleries(keep: Callable[[Gallery], bool]) -> Callable[[Section], S
 
 
 def _shipped(wanted: Sequence[str]) -> dict[str, Study]:
-    from apical.study.loading import load, names  # noqa: PLC0415  only a report of the paper's studies needs the files
+    from apical.study.config.loading import load, names  # noqa: PLC0415  only a report of the paper's studies needs the files
 
     return {name: load(name) for name in names() if name in wanted}
 

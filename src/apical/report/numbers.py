@@ -6,7 +6,7 @@ from math import isfinite, isnan
 from typing import Literal
 
 from apical import stats
-from apical.study.file import IN_PERCENT, SMALLER_IS_BETTER
+from apical.study.model import IN_PERCENT, SMALLER_IS_BETTER
 
 How = Literal["trial", "mean", "median", "deviation", "difference", "ratio", "test"]
 """What was done with the trials' values; "test" is a paired test on their answers."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from apical.study.file import Part, Row, Study
+from apical.study.model import Part, Row, Study
 
 SHOWN_OF_PART = {"title", "x", "partial"}
 """Fields that change what is printed, not what is trained; a partial mark is told apart."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from apical.report import curves, sheets
 from apical.report.charts import Gallery, Line, Lines, Pictures, Surface
 from apical.report.datasets import opened
-from apical.study.file import Part, Study
+from apical.study.model import Part, Study
 
 SAMPLES = 8
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from math import isfinite
 
 from apical import stats
-from apical.report.comparison import MARKS, Comparison
-from apical.report.evidence import Evidence, Pair
+from apical.report.comparison import MARKS, Comparison, Evidence, Pair
 from apical.report.numbers import MISSING, TITLES, Number, better, mean_of, of_trial, scale, show, show_share
-from apical.study.file import Group, PaperNumber, Part, Row, Study
+from apical.study.model import Group, PaperNumber, Part, Row, Study
 from apical.study.results import RowResults, StudyResults, TrialRecord
 
 

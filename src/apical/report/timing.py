@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from statistics import median
 
-from apical.report.findings import alone, seconds_per_epoch
+from apical.report.claims.findings import alone, seconds_per_epoch
 from apical.report.numbers import Number, show
 from apical.report.tables import kind_of
-from apical.study.file import Part
+from apical.study.model import Part
 from apical.study.results import RowResults, StudyResults
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from apical.errors import ApicalError, InvalidArgumentError
-from apical.report import draw, html
+from apical.report import draw
 from apical.report.gathering import gather
+from apical.report.render import html
 from apical.study.results import StudyResults
 
 HOST = "127.0.0.1"

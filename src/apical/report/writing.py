@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from apical.errors import InvalidArgumentError
-from apical.report import delimited, draw, html, latex, markdown
+from apical.report import draw
 from apical.report.charts import slug
+from apical.report.difference import Sides, compare_studies
 from apical.report.gathering import Report, gather, slimmer
-from apical.report.sides import Sides, compare_studies
+from apical.report.render import csv, html, latex, markdown
 from apical.study.results import StudyResults
 
 PAGE = "index.html"
@@ -57,13 +58,13 @@ def _texts(report: Report, page: str) -> Mapping[str, str]:
         "report.md": markdown.markdown(report),
         "report.tex": latex.latex(report),
         "claims.md": markdown.claims_page(report),
-        "tables/claims.csv": delimited.claims_csv(report),
-        "tables/trials.csv": delimited.trials_csv(report.sections),
+        "tables/claims.csv": csv.claims_csv(report),
+        "tables/trials.csv": csv.trials_csv(report.sections),
     }
     for section in report.sections:
         for table in section.tables:
             name = latex.table_file(section, table)
             texts[f"tables/{name}.tex"] = latex.table_text(section, table)
-            texts[f"tables/{name}.csv"] = delimited.table_csv(table)
-        texts[f"tables/{slug(section.name)}-tests.csv"] = delimited.tests_csv(section)
+            texts[f"tables/{name}.csv"] = csv.table_csv(table)
+        texts[f"tables/{slug(section.name)}-tests.csv"] = csv.tests_csv(section)
     return texts

@@ -7,22 +7,23 @@ from apical import lazy
 if TYPE_CHECKING:
     from apical.study.claim import Claim as Claim
     from apical.study.claim import claims as claims
+    from apical.study.config.loading import load as load
+    from apical.study.config.loading import names as names
+    from apical.study.config.schema import schema as schema
     from apical.study.driver import run as run
     from apical.study.engines.base import Options as Options
-    from apical.study.exporting import export as export
-    from apical.study.file import Group as Group
-    from apical.study.file import PaperNumber as PaperNumber
-    from apical.study.file import Part as Part
-    from apical.study.file import Row as Row
-    from apical.study.file import Study as Study
     from apical.study.listing import Entry as Entry
     from apical.study.listing import catalogue as catalogue
-    from apical.study.loading import load as load
-    from apical.study.loading import names as names
-    from apical.study.merging import merge as merge
+    from apical.study.maintenance import export as export
+    from apical.study.maintenance import merge as merge
+    from apical.study.maintenance import retry as retry
+    from apical.study.model import Group as Group
+    from apical.study.model import PaperNumber as PaperNumber
+    from apical.study.model import Part as Part
+    from apical.study.model import Row as Row
+    from apical.study.model import Study as Study
     from apical.study.plan import Plan as Plan
     from apical.study.plan import Planned as Planned
-    from apical.study.progress import Progress as Progress
     from apical.study.reading import frozen as frozen
     from apical.study.reading import read as read
     from apical.study.reading import status as status
@@ -30,36 +31,35 @@ if TYPE_CHECKING:
     from apical.study.results import SettingResults as SettingResults
     from apical.study.results import StudyResults as StudyResults
     from apical.study.results import TrialRecord as TrialRecord
-    from apical.study.retrying import retry as retry
-    from apical.study.written import schema as schema
+    from apical.study.state import Progress as Progress
 
 _HOME = {
     "Claim": "claim.Claim",
     "Entry": "listing.Entry",
-    "Group": "file.Group",
+    "Group": "model.Group",
     "Options": "engines.base.Options",
-    "PaperNumber": "file.PaperNumber",
-    "Part": "file.Part",
+    "PaperNumber": "model.PaperNumber",
+    "Part": "model.Part",
     "Plan": "plan.Plan",
     "Planned": "plan.Planned",
-    "Progress": "progress.Progress",
-    "Row": "file.Row",
+    "Progress": "state.Progress",
+    "Row": "model.Row",
     "RowResults": "results.RowResults",
     "SettingResults": "results.SettingResults",
-    "Study": "file.Study",
+    "Study": "model.Study",
     "StudyResults": "results.StudyResults",
     "TrialRecord": "results.TrialRecord",
     "catalogue": "listing.catalogue",
     "claims": "claim.claims",
-    "export": "exporting.export",
+    "export": "maintenance.export",
     "frozen": "reading.frozen",
-    "load": "loading.load",
-    "merge": "merging.merge",
-    "names": "loading.names",
+    "load": "config.loading.load",
+    "merge": "maintenance.merge",
+    "names": "config.loading.names",
     "read": "reading.read",
-    "retry": "retrying.retry",
+    "retry": "maintenance.retry",
     "run": "driver.run",
-    "schema": "written.schema",
+    "schema": "config.schema.schema",
     "status": "reading.status",
 }
 

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from apical.study.file import SMALLER_IS_BETTER
-from apical.study.source import CLAIMS, PAPER
+from apical.study.config.toml import CLAIMS, PAPER
+from apical.study.model import SMALLER_IS_BETTER
 
 Kind = Literal["better", "gain", "largest", "value", "range", "cost", "stable", "solves", "vanishing"]
 """What is checked of the rows `a` (and `b`) on `metric`:

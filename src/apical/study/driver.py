@@ -11,26 +11,27 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from apical.errors import StudyError
-from apical.study.agenda import look
-from apical.study.engines.base import Done, Engine, Options, check_name, start
-from apical.study.file import Study
-from apical.study.job import Context, Job
-from apical.study.joining import open_for
-from apical.study.leases import Limits
-from apical.study.plan import Plan, plan
-from apical.study.preparing import check_data, mark_partial
-from apical.study.progress import Progress, measure
+from torch import nn
+
+from apical.data import DataSet, load
+from apical.errors import DataError, InvalidArgumentError, StudyError
+from apical.study.directory import HOME, TEST, Store, open_for
+from apical.study.engines.base import Context, Done, Engine, Job, Options, check_name, start
+from apical.study.locks import Limits
+from apical.study.model import Part, Study
+from apical.study.plan import Plan, plan, spec_of
 from apical.study.reading import read
 from apical.study.results import StudyResults
-from apical.study.stacking import stack_size
-from apical.study.store import TEST, Store
-from apical.train import Execution
+from apical.study.state import Progress, look, measure
+from apical.train import Execution, TrialSpec, devices, stack_bytes, why_alone
+from apical.train.feed import evaluation_batch
+from apical.train.network import build, dims_for
+from apical.train.trial import open_data
 
-FOLDER: Final = "studies"
 POLL: Final = 0.5
 """Seconds at most between two looks at the workers."""
 LOOK: Final = 2.0
@@ -64,7 +65,7 @@ def run(
     and numbers then agree with those of single trials up to rounding. `partial` accepts subsets of the data, and marks
     them. Ctrl-C and SIGTERM leave at the next batch; the same call goes on.
     """
-    folder, places = Path(directory or Path(FOLDER) / study.name), options or Options()
+    folder, places = Path(directory or Path(HOME) / study.name), options or Options()
     how = execution or Execution(threads=places.cpus)
     check_name(engine)
     study.enable()
@@ -173,3 +174,67 @@ class Driver:
             if not self.store.settled(digest):
                 self.store.fail(digest, f"{DEATHS} workers died over it, perhaps for want of memory", "")
             lease.release()
+
+
+# Data of a study: opened before anything runs, so that what is missing is said at once.
+
+
+def check_data(study: Study, how: Execution) -> None:
+    """Open the data of every part that is trained, which prepares what is not ready."""
+    for part in _trained(study):
+        try:
+            open_data(spec_of(part), how)
+        except DataError as error:
+            raise type(error)(f"the data of part {part.name!r}: {error}") from error
+
+
+def mark_partial(study: Study, how: Execution) -> Study:
+    """The study with the mark that each part's data bears where it is a subset."""
+    marks = {}
+    for part in _trained(study):
+        spec = spec_of(part)
+        marks[part.name] = load(part.data, how.root, True, split=spec.split, size=spec.size).partial
+    parts = tuple(part.model_copy(update={"partial": marks.get(part.name)}) for part in study.parts)
+    return study.model_copy(update={"parts": parts})
+
+
+def _trained(study: Study) -> list[Part]:
+    return [part for part in study.parts if any(row.part == part.name for row in study.trained)]
+
+
+# How many trials may share a program: what the study says, and what fits into memory.
+
+
+def stack_size(study: Study, how: Execution, *, stack: bool, memory: float | None) -> int:
+    """Trials in a stack: 1 where none is wanted or nothing can be stacked here; `memory` is in bytes, of one worker."""
+    specs = [spec_of(part, "pynrelu") for part in study.parts]
+    able = [spec for spec in specs if why_alone(spec, how) is None and type(devices.engine(spec, how)) is devices.Plain]
+    if not stack or study.stack == 1 or not able:
+        return 1
+    if memory is None:
+        return study.stack
+    need = max(trial_bytes(spec, open_data(spec, how)) for spec in able)
+    if memory < need:
+        raise InvalidArgumentError(
+            f"--memory allows {memory / 1e9:.3g} GB for a worker, but one trial needs {need / 1e9:.3g} GB"
+        )
+    return min(study.stack, int(memory // need))
+
+
+def trial_bytes(spec: TrialSpec, data: DataSet) -> int:
+    """Bytes that a trial adds to a stack."""
+    network = build(spec, dims_for(spec, data))
+    shapes: list[tuple[int, ...]] = []
+
+    def note(_: nn.Module, __: Any, output: Any) -> None:
+        shapes.append(tuple(output.shape[1:]))
+
+    hooks = [m.register_forward_hook(note) for m in network.modules() if not list(m.children())]
+    outputs = network.eval()(data.validation.inputs([0, 1]))
+    for hook in hooks:
+        hook.remove()
+    return stack_bytes(
+        parameters=sum(p.numel() for p in network.parameters()), units=sum(map(prod, shapes)),
+        outputs=outputs.shape[1], batch=spec.batch, evaluated=evaluation_batch(data.validation, spec.batch),
+        validation=len(data.validation),
+    )  # fmt: skip

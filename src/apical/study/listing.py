@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from apical.data import statuses
-from apical.study.calibration import Progress, calibrate, samples_of
-from apical.study.cost import estimate
-from apical.study.file import Study
-from apical.study.loading import load, names
+from apical.study.config.loading import load, names
+from apical.study.cost import ProgressCallback, calibrate, estimate, samples_of
+from apical.study.model import Study
 from apical.study.plan import plan
 
 
@@ -29,7 +28,9 @@ class Entry:
         return "not prepared" not in self.data.values()
 
 
-def catalogue(*, measure: bool = True, workers: int | None = None, progress: Progress | None = None) -> Iterator[Entry]:
+def catalogue(
+    *, measure: bool = True, workers: int | None = None, progress: ProgressCallback | None = None
+) -> Iterator[Entry]:
     """The shipped studies, one after the other: what was not measured before is measured now, if `measure`."""
     states = {status.recipe.name: status.state for status in statuses()}
     count = workers or os.cpu_count() or 1
@@ -46,7 +47,7 @@ def catalogue(*, measure: bool = True, workers: int | None = None, progress: Pro
 
 
 def seconds_of(
-    study: Study, *, workers: int, tune_trials: int = 1, measure: bool = True, progress: Progress | None = None
+    study: Study, *, workers: int, tune_trials: int = 1, measure: bool = True, progress: ProgressCallback | None = None
 ) -> float | None:
     """What a study takes on this machine; None where a step of a part was not measured."""
     seconds = calibrate(study, measure=measure, progress=progress)

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from apical.errors import InvalidArgumentError
-from apical.study.file import Part, Row, Study
+from apical.study.model import Part, Row, Study
 from apical.train import TrialSpec, stack_key
 
 

@@ -6,16 +6,15 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
+from apical import files
 from apical.errors import ApicalError
 from apical.nn import Unit
-from apical.study import files
-from apical.study.agenda import Standing, count_states, look, state_of
-from apical.study.file import Row, Study
+from apical.study.directory import SCORES, Store
+from apical.study.model import Row, Study
 from apical.study.plan import Plan, Planned, plan
-from apical.study.progress import Progress, measure
 from apical.study.results import RowResults, SettingResults, StudyResults, TrialRecord
 from apical.study.selection import best_trial
-from apical.study.store import SCORES, Store
+from apical.study.state import Progress, Standing, count_states, look, measure, state_of
 from apical.train import TrialResult
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from apical.errors import StudyError
 
 if TYPE_CHECKING:
-    from apical.study.file import Part, Row, Study
+    from apical.study.model import Part, Row, Study
     from apical.train import Execution, TrialSpec
 
 State = Literal["planned", "running", "done", "diverged", "failed"]

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from math import isnan
 
-from apical.study.file import SMALLER_IS_BETTER
+from apical.study.model import SMALLER_IS_BETTER
 from apical.study.plan import Plan
 
 

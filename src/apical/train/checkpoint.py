@@ -16,7 +16,7 @@ from torch import Tensor
 
 from apical import extras
 from apical.errors import CheckpointError
-from apical.train.files import write_whole
+from apical.files import write_whole
 
 FORMAT: Final = "apical checkpoint 1"
 HEADER_LIMIT: Final = 1 << 26

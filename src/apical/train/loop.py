@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from apical.train import metrics
+from apical.train.callbacks import Reporter
 from apical.train.devices import Plain
 from apical.train.dynamics import watched_if
 from apical.train.feed import Feed
 from apical.train.losses import BY_NAME, CLASSIFICATION, answers
-from apical.train.reporting import Reporter
 from apical.train.result import State
 from apical.train.session import Session
 from apical.train.signals import Stop

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from apical.errors import ApicalError, CheckpointError
-from apical.train.files import read_text, write_whole
+from apical.files import read_text, write_whole
 from apical.train.spec import Execution, TrialSpec
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class TrialResult:
 
     def network(self) -> "nn.Module":
         """The model that is kept, on the CPU, in evaluation mode."""
-        from apical.train.prediction import network_of  # noqa: PLC0415  torch is not needed to read a result
+        from apical.train.evaluation import network_of  # noqa: PLC0415  torch is not needed to read a result
 
         return network_of(self)
 

@@ -1,6 +1,6 @@
 """`run`: one trial, trained to its end, continued where it was interrupted."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -12,13 +12,12 @@ from torch import Tensor
 from apical import env, extras
 from apical.data import DataSet, corrupt, load
 from apical.errors import InvalidArgumentError, TrainingError
+from apical.files import sweep, write_whole
 from apical.train import checkpoint, devices, losses, metrics, seeds
+from apical.train.callbacks import Callback, Reporter
 from apical.train.checkpoint import copy_into
-from apical.train.files import sweep, write_whole
-from apical.train.keeping import kept
 from apical.train.loop import fit, validate
 from apical.train.network import build
-from apical.train.reporting import Callback, Reporter
 from apical.train.result import LAST, RESULT, SPEC, State, TrialResult, stored_spec
 from apical.train.session import Session, number
 from apical.train.signals import Stop, listening
@@ -128,7 +127,7 @@ def threads(count: int | None) -> Iterator[None]:
 def _board(how: Execution, folder: Path, first: bool) -> AbstractContextManager[Iterable[Callback]]:
     if not (how.tensorboard and first):
         return nullcontext(())
-    from apical.train.board import board  # noqa: PLC0415  an extra of its own
+    from apical.train.callbacks import board  # noqa: PLC0415  an extra of its own
 
     return board(folder)
 
@@ -190,3 +189,31 @@ def input_facts(dims: Mapping[str, Any], data: DataSet) -> dict[str, Any]:
         "classes": None if data.class_names is None else list(data.class_names),
         "dims": {name: list(v) if isinstance(v, tuple) else v for name, v in dims.items()},
     }
+
+
+# Data that stays open between the trials of one process: a worker that trains hundreds opens it once.
+#
+# Only inside `data_kept()`; elsewhere the data of a trial goes when the trial ends.
+
+_kept: dict[Hashable, DataSet] | None = None
+
+
+@contextmanager
+def data_kept() -> Iterator[None]:
+    """Keep the data set that was opened last, with the inputs that were made of it."""
+    global _kept  # noqa: PLW0603  one process trains one trial at a time
+    before, _kept = _kept, {}
+    try:
+        yield
+    finally:
+        _kept = before
+
+
+def kept(key: Hashable, make: Callable[[], DataSet]) -> DataSet:
+    """The data set of that key, made where it is not the last one; another one goes first, to make room."""
+    if _kept is None:
+        return make()
+    if key not in _kept:
+        _kept.clear()
+        _kept[key] = make()
+    return _kept[key]

@@ -1,11 +1,53 @@
-"""What an engine is, and the engines by name."""
+"""What engines place: jobs, what they need, and what comes of them. All of it can be sent to another process."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Final, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from apical.errors import InvalidArgumentError, MissingExtraError
-from apical.study.job import Context, Job, Outcome
+from apical.study.locks import Limits
+
+if TYPE_CHECKING:
+    from apical.study.plan import Planned
+    from apical.train import Execution
+
+Kind = Literal["train", "test"]
+Ending = Literal["done", "diverged", "failed", "taken", "lost", "stopped", "hopeless"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Trials that one worker trains together, or tests one after the other."""
+
+    kind: Kind
+    trials: "tuple[Planned, ...]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What every job of a study needs: where, how, with which of the user's modules."""
+
+    directory: Path
+    execution: "Execution"
+    limits: Limits = field(default_factory=Limits)
+    imports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one trial of a job.
+
+    taken: somebody else has it. lost: somebody took it over. stopped: asked to, it can go on. hopeless: nothing can be
+    trained or stored here, the reason says why and what to do.
+    """
+
+    digest: str
+    ending: Ending
+    reason: str = ""
+
+
+# What an engine is, and the engines by name.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +80,7 @@ class Done:
 class Engine(Protocol):
     """Places jobs, and nothing else: claims, results and progress go through the study directory.
 
-    An engine calls `apical.study.work.work(job, context)` for every job it is given, in some process on some machine
+    An engine calls `apical.study.worker.work(job, context)` for every job it is given, in some process on some machine
     that sees the study directory under the same path, and hands back what it returns. A job whose worker dies comes
     back without outcomes; the engine replaces the worker and goes on. It may be told to stop at any time: running
     trials get SIGTERM, or what has the same effect, and time to write their checkpoints. An engine never decides which

@@ -12,8 +12,7 @@ from types import FrameType
 from typing import Final
 
 from apical.errors import StudyError
-from apical.study.engines.base import Done, Options
-from apical.study.job import Context, Job, Outcome
+from apical.study.engines.base import Context, Done, Job, Options, Outcome
 
 AHEAD: Final = 2
 """Jobs that a worker has: the one it does, and the next, so that it never waits for the driver."""
@@ -140,8 +139,8 @@ def serve(connection: Connection, threads: int) -> None:
     threading.Thread(target=_end_with_driver, daemon=True).start()
     import torch  # noqa: PLC0415  it must see the threads above
 
-    from apical.study.work import work  # noqa: PLC0415
-    from apical.train.keeping import data_kept  # noqa: PLC0415
+    from apical.study.worker import work  # noqa: PLC0415
+    from apical.train.trial import data_kept  # noqa: PLC0415
 
     torch.set_num_threads(threads)
     with suppress(EOFError, OSError), data_kept():

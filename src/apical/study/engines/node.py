@@ -13,9 +13,9 @@ from typing import Self
 
 from apical import __version__
 from apical.errors import ApicalError, StudyError
+from apical.study.directory import COMMANDS
+from apical.study.engines.base import Context, Job, Outcome
 from apical.study.engines.local import THREADS
-from apical.study.job import Context, Job, Outcome
-from apical.study.store import COMMANDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Place:
 def perform(place: Place, job: bytes) -> list[Outcome]:
     """Do a job; what is wrong with the node makes it hopeless, in one sentence."""
     _settle(place)
-    from apical.study.work import work  # noqa: PLC0415  it imports torch
+    from apical.study.worker import work  # noqa: PLC0415  it imports torch
 
     opened: Job = pickle.loads(job)
     try:
@@ -93,7 +93,7 @@ def _check(place: Place) -> None:
 @cache
 def _keep_data() -> ExitStack:
     """The data of the last trial stays open as long as this process lives."""
-    from apical.train.keeping import data_kept  # noqa: PLC0415
+    from apical.train.trial import data_kept  # noqa: PLC0415
 
     stack = ExitStack()
     stack.enter_context(data_kept())

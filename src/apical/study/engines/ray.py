@@ -19,10 +19,9 @@ import ray
 from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
 from apical.errors import InvalidArgumentError, StudyError
-from apical.study.engines.base import Done, Options
+from apical.study.engines.base import Context, Done, Job, Options, Outcome
 from apical.study.engines.local import AHEAD, PATIENCE
 from apical.study.engines.node import Place, perform
-from apical.study.job import Context, Job, Outcome
 
 CONNECT: Final = 10.0
 """Seconds that a cluster's address gets to answer."""

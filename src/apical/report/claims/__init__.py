@@ -1,0 +1,1 @@
+"""The paper's claims: the rules, what was found, the verdicts."""

@@ -1,0 +1,375 @@
+"""What each pair or row of a claim says: `apical.report.claims.rules`, done."""
+
+from collections.abc import Callable, Iterator
+from math import isfinite, sqrt
+from statistics import NormalDist, median
+
+import numpy as np
+
+from apical import stats
+from apical.report.claims.rules import VANISHED, Finding
+from apical.report.claims.wording import (  # fmt: skip
+    between,
+    compared,
+    minus,
+    name,
+    pair_name,
+    printed,
+    printed_pair,
+    ratio,
+    samples_and_trials,
+    trials,
+    turned_sign,
+)
+from apical.report.comparison import Comparison, Evidence, Ref
+from apical.report.numbers import gain, scale, show, show_share
+from apical.report.tables import solved_by, test_value, tested
+from apical.study.claim import Claim
+from apical.study.results import RowResults, TrialRecord
+
+MEASURED = ("seconds", "parameters", "mse")
+"""Metrics of a trial itself: no test samples stand for others here (mse is that of a whole curve)."""
+OF_TWO = sqrt(2)
+"""A printed number comes from trials and samples like ours: a difference of the two is so much wider than one alone."""
+Rows = tuple[RowResults, RowResults]
+
+
+def metric_of(claim: Claim, found: RowResults) -> str:
+    """The claim's metric, or that of the row's part."""
+    return claim.metric or found.part.metric
+
+
+def refs(claim: Claim) -> list[tuple[Ref, ...]]:
+    """What is judged one by one: pairs of rows, or rows."""
+    pairs = [(claim.locate(a), claim.locate(b)) for a, b in claim.pairs]
+    return [*pairs] if claim.b else [(claim.locate(a),) for a in claim.a]
+
+
+def find(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
+    """The findings of the pair (or row) at this position of a claim."""
+    yield from _KINDS[claim.kind](claim, evidence, position, rows)
+
+
+def seconds_per_epoch(record: TrialRecord) -> float | None:
+    """The median training time of an epoch, without the first where there are more."""
+    times = record.seconds[1:] or record.seconds
+    return median(times) if times else None
+
+
+def alone(record: TrialRecord) -> bool:
+    """True where a trial had its program to itself, so that its time is its own."""
+    return record.execution is None or record.execution.stacking == "alone"
+
+
+def _better(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
+    a, b = rows
+    metric = metric_of(claim, a)
+    if metric in MEASURED:
+        yield _trial_by_trial(a, b, metric, measured(a, metric), measured(b, metric))
+        return
+    if "validation" in claim.splits:
+        yield _trial_by_trial(a, b, f"validation {metric}", _validation(a, metric), _validation(b, metric))
+    if "test" in claim.splits:
+        yield (
+            _against_quoted(a, b, metric) if a.row.quoted or b.row.quoted else _on_test(a, b, claim, evidence, position)
+        )
+
+
+def _on_test(a: RowResults, b: RowResults, claim: Claim, evidence: Evidence, position: int) -> Finding:
+    metric = metric_of(claim, a)
+    found = _comparison(claim, evidence, position, metric)
+    if found is None:
+        return _incomparable(a, b)
+    sign = found.shown if found.shown == _trend(found) else 0
+    gap = _printed_gain(a, b, metric)
+    no_gain = found.gain <= 0 and _trend(found) <= 0
+    if sign == 0 and no_gain and gap is not None and gap > max(0.0, _wider(_ends(found), len(refs(claim)))[1]):
+        sign = -1
+    return _pair(sign, a, b, found, printed_pair(a, b, metric))
+
+
+def _pair(sign: int, a: RowResults, b: RowResults, found: Comparison, paper: str) -> Finding:
+    title = pair_name(a, b) if found.metric == a.part.metric else f"{pair_name(a, b)}, test {found.metric}"
+    return Finding(sign, title, compared(a, b, found), paper, samples_and_trials(found), found.trials)
+
+
+def _incomparable(a: RowResults, b: RowResults) -> Finding:
+    return Finding(0, pair_name(a, b), "could not be compared")
+
+
+def _comparison(claim: Claim, evidence: Evidence, position: int, metric: str) -> Comparison | None:
+    a, b = refs(claim)[position]
+    return evidence.get(a, b, metric)
+
+
+def _trend(found: Comparison) -> int:
+    """Where the mean over trials points: +1 to a, -1 to b."""
+    return int(np.sign(gain(found.metric, found.over_trials.mean))) if found.over_trials.n else 0
+
+
+def _ends(found: Comparison) -> tuple[float, float]:
+    """The interval of the gain."""
+    low, high = sorted((gain(found.metric, found.low), gain(found.metric, found.high)))
+    return low, high
+
+
+def _printed_gain(a: RowResults, b: RowResults, metric: str) -> float | None:
+    if metric not in a.row.paper or metric not in b.row.paper:
+        return None
+    return gain(metric, (a.row.paper[metric].value - b.row.paper[metric].value) / scale(metric))
+
+
+def _wider(ends: tuple[float, float], pairs: int) -> tuple[float, float]:
+    """The interval for another such difference, as uncertain as this one, at 95 % for all pairs of a claim together."""
+    normal = NormalDist()
+    factor = OF_TWO * normal.inv_cdf(1 - 0.025 / pairs) / normal.inv_cdf(0.975)
+    middle, half = sum(ends) / 2, (ends[1] - ends[0]) / 2
+    return middle - factor * half, middle + factor * half
+
+
+def _trial_by_trial(a: RowResults, b: RowResults, what: str, of_a: dict[int, float], of_b: dict[int, float]) -> Finding:
+    metric = what.removeprefix("validation ")
+    seeds = sorted(of_a.keys() & of_b.keys())
+    title = f"{pair_name(a, b)}, {what}"
+    if not seeds:
+        return Finding(0, title, "not measured")
+    first, second = [of_a[s] for s in seeds], [of_b[s] for s in seeds]
+    gains = [gain(metric, x - y) for x, y in zip(first, second, strict=True)]
+    ratios = metric in ("seconds", "mse") and min(*first, *second) > 0
+    if ratios:
+        words, summary = ratio(first, second)
+    else:
+        summary = stats.summarise(np.subtract(first, second))
+        words = f"{show(metric, summary.mean, sign=True)} {between(metric, summary.low, summary.high)}"
+    agreed = 1 if min(gains) > 0 else -1 if max(gains) < 0 else 0
+    sign = agreed if agreed == turned_sign(metric, summary, ratios=ratios) else 0
+    words += f", better in {sum(g > 0 for g in gains)} of {len(gains)}"
+    return Finding(sign, title, words, "", trials(len(seeds)), _digests(a, b))
+
+
+def _against_quoted(a: RowResults, b: RowResults, metric: str) -> Finding:
+    """A printed number has no samples: ours must lie beyond it by two standard errors of such a difference."""
+    low, high = _quoted_ends(a, b, metric)
+    sign = 1 if low > 0 else -1 if high < 0 else 0
+    return _quoted(sign, a, b, metric, printed_pair(a, b, metric))
+
+
+def _quoted(sign: int, a: RowResults, b: RowResults, metric: str, paper: str) -> Finding:
+    values = [_value(found, metric) for found in (a, b)]
+    half = show(metric, 2 * OF_TWO * _largest_error(a, b, metric))
+    words = f"{minus(metric, *values)} ± {half}, one side as quoted"
+    digests = tuple(f.best.digest for f in (a, b) if f.best is not None)
+    return Finding(sign, pair_name(a, b), words, paper, _tested_on(a, b), digests)
+
+
+def _quoted_ends(a: RowResults, b: RowResults, metric: str) -> tuple[float, float]:
+    """The gain over a quoted number, minus and plus two standard errors."""
+    difference = gain(metric, _value(a, metric) - _value(b, metric))
+    error = 2 * OF_TWO * _largest_error(a, b, metric)
+    return difference - error, difference + error
+
+
+def _largest_error(a: RowResults, b: RowResults, metric: str) -> float:
+    return max(_standard_error(found.best, metric) for found in (a, b))
+
+
+def _tested_on(*rows: RowResults) -> str:
+    """How many samples and trials stand behind rows."""
+    best = next((found for found in rows if found.best is not None), None)
+    if best is None or best.best is None or best.best.test is None:
+        return ""
+    return f"{len(best.best.outputs().ids):,} samples, {trials(len(best.trials))}"
+
+
+def _value(found: RowResults, metric: str) -> float:
+    value = test_value(found.best, metric)
+    return value if value is not None else found.row.paper[metric].value / scale(metric)
+
+
+def _gain(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
+    a, b = rows
+    metric = metric_of(claim, a)
+    wanted = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
+    paper = f"{BOUNDS[claim.bound]}{show(metric, gain(metric, wanted), sign=True)}"
+    if a.row.quoted or b.row.quoted:
+        yield _quoted(_gain_sign(claim, _quoted_ends(a, b, metric), wanted), a, b, metric, paper)
+        return
+    found = _comparison(claim, evidence, position, metric)
+    if found is None:
+        yield _incomparable(a, b)
+        return
+    yield _pair(_gain_sign(claim, _ends(found), wanted), a, b, found, paper)
+
+
+BOUNDS = {"about": "", "at-least": "at least ", "at-most": "at most "}
+
+
+def _gain_sign(claim: Claim, ends: tuple[float, float], printed: float) -> int:
+    (low, high), (lowest, highest) = ends, _wider(ends, len(refs(claim)))
+    if claim.bound == "at-least":
+        return 1 if low >= printed and low > 0 else -1 if highest < printed else 0
+    if claim.bound == "at-most":
+        return 1 if high <= printed and low > 0 else -1 if lowest > printed else 0
+    if not lowest <= printed <= highest:
+        return -1
+    return int(low <= printed <= high and low > 0)
+
+
+def _largest(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
+    if position == 0:
+        yield from _gain(claim, evidence, 0, rows)
+        return
+    a, b = rows
+    first = _comparison(claim, evidence, 0, claim.metric or a.part.metric)
+    found = _comparison(claim, evidence, position, metric_of(claim, a))
+    if first is None or found is None:
+        yield _incomparable(a, b)
+        return
+    halves = [(ends[1] - ends[0]) / 2 for ends in (_ends(first), _ends(found))]
+    apart = abs(first.gain - found.gain) > sqrt(sum(half**2 for half in halves))
+    sign = int(np.sign(first.gain - found.gain)) if apart else 0
+    yield _pair(sign, a, b, found, printed_pair(a, b, found.metric))
+
+
+def _about(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
+    (found,) = rows
+    metric = metric_of(claim, found)
+    value = test_value(found.best, metric)
+    if value is None:
+        yield Finding(0, name(found), "no number")
+        return
+    wanted = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
+    values = [v for _, v in tested(found, metric)]
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    error = sqrt(_standard_error(found.best, metric) ** 2 + spread**2)
+    sign = 1 if abs(value - wanted) <= 2 * error else -1
+    words = f"{show(metric, value)} ± {show(metric, 2 * error)}"
+    yield Finding(sign, name(found), words, show(metric, wanted), _tested_on(found), _digests(found))
+
+
+def _range(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
+    (found,) = rows
+    metric = metric_of(claim, found)
+    value = test_value(found.best, metric)
+    if value is None:
+        yield Finding(0, name(found), "no number")
+        return
+    low, high = (figure / scale(metric) for figure in claim.paper[:2])
+    outside, error = max(low - value, value - high, 0.0), 2 * _standard_error(found.best, metric)
+    sign = 1 if outside == 0 else -1 if outside > error else 0
+    words, paper = f"{show(metric, value)} ± {show(metric, error)}", f"{show(metric, low)} to {show(metric, high)}"
+    yield Finding(sign, name(found), words, paper, _tested_on(found), _digests(found))
+
+
+def _cost(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
+    a, b = rows
+    of_a, of_b = measured(a, claim.metric), measured(b, claim.metric)
+    relative = claim.scale == "relative"
+    seeds = [seed for seed in sorted(of_a.keys() & of_b.keys()) if of_b[seed]]
+    more = [of_a[s] / of_b[s] - 1 if relative else of_a[s] - of_b[s] for s in seeds]
+    inside = [claim.paper[0] <= value <= claim.paper[1] for value in more]
+    sign = 1 if inside and all(inside) else -1 if inside and not any(inside) else 0
+    form = "+.4g"
+    percent = [(100 * v, " %") if relative else (v, "") for v in more]
+    said = " to ".join(f"{v:{form}}{unit}" for v, unit in dict.fromkeys((min(percent), max(percent)))) if more else ""
+    paper = " to ".join(f"{100 * v:+g} %" if relative else f"{v:+g}" for v in claim.paper[:2])
+    title = f"{claim.metric} of {pair_name(a, b)}"
+    yield Finding(sign, title, said or "not measured", paper, trials(len(more)) if more else "", _digests(a, b))
+
+
+def _stable(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
+    (found,) = rows
+    faults = {fault for t in found.trials if (fault := _unstable(t))}
+    if found.best is not None and _at_chance(found.best):
+        faults.add("the best trial is at chance")
+    words = ", ".join(sorted(faults)) or "every trial converged"
+    if (value := test_value(found.best, found.part.metric)) is not None:
+        words += f", best {show(found.part.metric, value)}"
+    paper = printed(found, found.part.metric)
+    yield Finding(-1 if faults else 1, name(found), words, paper, trials(len(found.trials)), _digests(found))
+
+
+def _unstable(record: TrialRecord) -> str:
+    if record.state != "done":
+        return f"a trial {record.state}"
+    losses = [entry["loss"] for entry in record.history if entry.get("loss") is not None]
+    return "a training loss did not fall" if len(losses) > 1 and not losses[-1] < losses[0] else ""
+
+
+def _at_chance(record: TrialRecord) -> bool:
+    value = test_value(record, "accuracy")
+    if value is None:
+        return False
+    labels = record.outputs().labels
+    chance = float(np.bincount(labels).max() / len(labels))
+    return value <= chance + 3 * sqrt(chance * (1 - chance) / len(labels))
+
+
+def _solves(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
+    (found,) = rows
+    solved = solved_by(found)
+    words = f"every point right in {show_share(solved, len(found.trials))} trials"
+    paper = printed(found, "accuracy")
+    yield Finding(1 if solved else -1, name(found), words, paper, trials(len(found.trials)), _digests(found))
+
+
+def _vanishing(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
+    (found,) = rows
+    shares = [share for t in found.trials for share in smallest_gradient_shares(t)]
+    if not shares:
+        yield Finding(0, name(found), "no gradients were recorded")
+        return
+    words = f"the smallest layer's gradient is at least {min(shares):.1e} of the largest's"
+    sign = 1 if min(shares) >= VANISHED else -1
+    yield Finding(sign, name(found), words, "", trials(len(found.trials)), _digests(found))
+
+
+def smallest_gradient_shares(record: TrialRecord) -> list[float]:
+    """For each epoch, the smallest layer's gradient norm as a share of the largest's."""
+    shares = []
+    for entry in record.history:
+        norms = [n for n in (entry.get("dynamics") or {}).get("gradient", {}).values() if n is not None]
+        if norms and max(norms) > 0:
+            shares.append(min(norms) / max(norms))
+    return shares
+
+
+def measured(found: RowResults, metric: str) -> dict[int, float]:
+    """Seconds per epoch, parameters or the error on a curve of each finished trial, by seed."""
+    read: dict[str, Callable[[TrialRecord], float | None]] = {
+        "seconds": lambda t: seconds_per_epoch(t) if alone(t) else None,
+        "parameters": lambda t: t.parameters,
+        "mse": lambda t: test_value(t, "mse"),
+    }
+    values = {t.seed: read[metric](t) for t in found.trials if t.finished}
+    return {seed: float(value) for seed, value in values.items() if value}
+
+
+def _validation(found: RowResults, metric: str) -> dict[int, float]:
+    values = {t.seed: t.validation.get(metric) for t in found.trials}
+    return {seed: value for seed, value in values.items() if value is not None and isfinite(value)}
+
+
+def _standard_error(record: TrialRecord | None, metric: str) -> float:
+    """Of a share of the test samples; 0 for what is no share."""
+    value = test_value(record, metric)
+    if record is None or value is None or scale(metric) == 1:
+        return 0.0
+    return sqrt(value * (1 - value) / len(record.outputs().ids))
+
+
+def _digests(*rows: RowResults) -> tuple[str, ...]:
+    return tuple(t.digest for found in rows for t in found.trials)
+
+
+_KINDS: dict[str, Callable[[Claim, Evidence, int, tuple[RowResults, ...]], Iterator[Finding]]] = {
+    "better": _better,
+    "gain": _gain,
+    "largest": _largest,
+    "value": _about,
+    "range": _range,
+    "cost": _cost,
+    "stable": _stable,
+    "solves": _solves,
+    "vanishing": _vanishing,
+}

@@ -1,0 +1,110 @@
+"""Two study directories side by side: two machines, two versions, two settings."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from apical import stats
+from apical.errors import StudyError
+from apical.report.claims.findings import seconds_per_epoch
+from apical.report.gathering import shown_path
+from apical.report.numbers import TITLES, Number, mean_of, of_trial, show
+from apical.report.tables import kind_of, test_value, tested
+from apical.study.results import RowResults, StudyResults, TrialRecord
+
+
+@dataclass(frozen=True)
+class Side:
+    """One row of both studies. `same` tells of trials that both have, by digest."""
+
+    label: str
+    part: str
+    kind: str
+    a: Number | None
+    b: Number | None
+    mean_a: Number | None
+    mean_b: Number | None
+    deviation_a: Number | None
+    deviation_b: Number | None
+    difference: Number | None
+    seconds_a: Number | None
+    seconds_b: Number | None
+    same: str
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Two studies, row by row."""
+
+    title: str
+    caption: str
+    remarks: tuple[str, ...]
+    rows: tuple[Side, ...]
+
+
+def compare_studies(a: StudyResults, b: StudyResults) -> Sides:
+    """The rows that both studies have."""
+    second = {found.row.key: found for found in b.rows if not found.row.quoted}
+    rows = tuple(_side(found, second[found.row.key]) for found in a.rows if found.row.key in second)
+    if not rows:
+        raise StudyError(f"{a.directory} and {b.directory} have no row in common: compare two runs of one study")
+    only = [f"only in A: {k}" for k in _keys(a) if k not in second]
+    only += [f"only in B: {k}" for k in second if k not in _keys(a)]
+    metrics = ", ".join(dict.fromkeys(TITLES.get(f.part.metric, f.part.metric) for f in a.rows))
+    places = f"A is {shown_path(a.directory)}, B is {shown_path(b.directory)}."
+    remarks = (places, *([f"{'; '.join(only)}."] if only else []), *_machines(a, b))
+    return Sides(f"{a.study.title}: A against B", metrics, remarks, rows)
+
+
+def _keys(results: StudyResults) -> list[str]:
+    return [found.row.key for found in results.rows if not found.row.quoted]
+
+
+def _machines(a: StudyResults, b: StudyResults) -> Iterable[str]:
+    names = [n for n in dict.fromkeys((*a.environment, *b.environment)) if a.environment.get(n) != b.environment.get(n)]
+    if not names:
+        return ["Both ran in the same environment."]
+    words = [
+        f"{name}: A {a.environment.get(name, 'unknown')}, B {b.environment.get(name, 'unknown')}" for name in names
+    ]
+    return [f"The environments differ in {'; '.join(words)}."]
+
+
+def _side(a: RowResults, b: RowResults) -> Side:
+    metric = a.part.metric
+    (mean_a, deviation_a), (mean_b, deviation_b) = _summary(a, metric), _summary(b, metric)
+    difference = None
+    if mean_a and mean_b:
+        value = mean_a.value - mean_b.value
+        trials = (*mean_a.trials, *mean_b.trials)
+        difference = Number(value, show(metric, value, sign=True), trials, metric, how="difference")
+    return Side(
+        a.row.label, a.part.title, kind_of(a.row), _best(a, metric), _best(b, metric), mean_a, mean_b, deviation_a,
+        deviation_b, difference, _seconds(a), _seconds(b), _same(a.trials, b.trials, metric),
+    )  # fmt: skip
+
+
+def _best(found: RowResults, metric: str) -> Number | None:
+    value = test_value(found.best, metric)
+    return of_trial(metric, value, found.best.digest) if found.best is not None and value is not None else None
+
+
+def _summary(found: RowResults, metric: str) -> tuple[Number | None, Number | None]:
+    values = tested(found, metric)
+    summary, digests = stats.summarise([v for _, v in values]), [d for d, _ in values]
+    mean = mean_of(metric, summary.mean, digests) if summary.n else None
+    return mean, mean_of(metric, summary.deviation, digests, how="deviation") if summary.n > 1 else None
+
+
+def _seconds(found: RowResults) -> Number | None:
+    times = {t.digest: seconds for t in found.trials if t.finished and (seconds := seconds_per_epoch(t))}
+    return mean_of("seconds", stats.summarise(list(times.values())).mean, list(times)) if times else None
+
+
+def _same(a: Iterable[TrialRecord], b: Iterable[TrialRecord], metric: str) -> str:
+    """How far trials with the same digest agree: they are the same trial, run twice."""
+    second = {t.digest: test_value(t, metric) for t in b}
+    pairs = [(test_value(t, metric), second.get(t.digest)) for t in a if t.digest in second]
+    gaps = [abs(x - y) for x, y in pairs if x is not None and y is not None]
+    if not gaps:
+        return "none"
+    return f"{len(gaps)}, equal" if max(gaps) == 0 else f"{len(gaps)}, apart by {show(metric, max(gaps))} at most"

@@ -1,0 +1,1 @@
+"""A gathered report as HTML, Markdown, LaTeX and CSV."""

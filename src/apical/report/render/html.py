@@ -1,0 +1,122 @@
+"""The page: one HTML file with everything in it. Names are escaped by Jinja2, whatever is in them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from apical import extras
+from apical.report import palette
+from apical.report.charts import Chart, Pictures
+from apical.report.claims.rules import OUTCOMES
+from apical.report.claims.verdicts import decisive
+from apical.report.difference import Sides
+from apical.report.draw import inline
+from apical.report.gathering import Report, Section, Trial, progress
+from apical.report.numbers import show, show_count, show_p
+from apical.report.tables import Table
+
+SHORT = 16
+"""Letters of a digest that name a trial on the page."""
+TEMPLATES = Path(__file__).parent / "templates"
+LIGHT = (
+    "--bg:#fcfbf9; --ink:#1d2329; --faint:#5b6570; --grid:#d9dde2; --rule:#e6e3dd; --accent:#1f5fbf; --wash:#f3f1ec; "
+    "--good:#1d6b43; --bad:#a8321f; --open:#7a5a00; --truth:#c8102e; --fit:#1f5fbf;"
+)
+DARK = (
+    "--bg:#14181d; --ink:#e6e9ec; --faint:#a3adb8; --grid:#39424c; --rule:#2a3139; --accent:#8ab4f8; --wash:#1c2229; "
+    "--good:#7fd0a0; --bad:#f2a08f; --open:#e3c26b; --truth:#ff7b7b; --fit:#7fb0ff; color-scheme: dark;"
+)
+
+
+def page(
+    report: Report, drawings: Mapping[str, str], *, comparisons: Sequence[Sides] = (), refresh: int | None = None
+) -> str:
+    """The HTML; `drawings` holds the SVG of each chart by name; with `refresh` it looks again after so many seconds."""
+    jinja2, markup = extras.load("jinja2", extra="lab"), extras.load("markupsafe", extra="lab").Markup
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    return str(
+        environment.get_template("page.html.j2").render(
+            report=report,
+            comparisons=comparisons,
+            refresh=refresh,
+            outcomes=OUTCOMES,
+            css=markup(_css()),
+            js=markup((TEMPLATES / "page.js").read_text(encoding="utf-8")),
+            svg=lambda chart: markup(inline(drawings[chart.name], name=chart.name, alt=chart.alt)),
+            anchor=_anchors(markup),
+            on_page={t.digest for section in report.sections for t in section.trials},
+            is_wide=lambda chart: isinstance(chart, Pictures),
+            show=show,
+            show_p=show_p,
+            show_count=show_count,
+            variable=palette.variable,
+            short=lambda digests: " ".join(digest[:SHORT] for digest in digests),
+            has_paper=has_paper,
+            value_head=value_head,
+            has_tests=has_tests,
+            has_solved=has_solved,
+            progress=progress,
+            decisive=lambda v: decisive(v.outcome, v.findings),
+            label=_label,
+            duration=duration,
+        )
+    )
+
+
+def has_paper(table: Table) -> bool:
+    """True where the paper prints a number for a row of the table."""
+    return any(line.paper for line in table.lines)
+
+
+def value_head(table: Table) -> str:
+    """What the column of best trials is called: ours beside the paper's, or what it is."""
+    return "Ours" if has_paper(table) else "Test (best)"
+
+
+def has_tests(table: Table) -> bool:
+    """True where rows of the table were tested against each other."""
+    return any(line.baseline or line.rival for line in table.lines)
+
+
+def has_solved(table: Table) -> bool:
+    """True where it is told how many trials solve the task."""
+    return any(line.solved for line in table.lines)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words that a person plans with."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+def charts_of(report: Report) -> list[Chart]:
+    """Every chart of the page, once by name."""
+    galleries = [g for section in report.sections for g in section.galleries] + list(report.overview)
+    return list({chart.name: chart for gallery in galleries for chart in gallery.charts}.values())
+
+
+def _css() -> str:
+    light = " ".join(f"{name}:{colour};" for name, colour, _ in palette.variables())
+    dark = " ".join(f"{name}:{colour};" for name, _, colour in palette.variables())
+    text = (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    return text.replace("LIGHT", f"{LIGHT} {light}").replace("DARK", f"{DARK} {dark}")
+
+
+def _label(section: Section, key: str) -> str:
+    return section.labels.get(key, key)
+
+
+def _anchors(markup: Callable[[str], Any]) -> Callable[[Trial], Any]:
+    """Gives each trial one anchor on the page, though two studies may share it."""
+    given: set[str] = set()
+
+    def anchor(trial: Trial) -> Any:
+        name = f"t-{trial.digest[:SHORT]}"
+        if name in given:
+            return ""
+        given.add(name)
+        return markup(f' id="{name}"')
+
+    return anchor

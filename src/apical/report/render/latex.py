@@ -1,0 +1,157 @@
+"""The report as LaTeX with booktabs: a document that compiles, and each table in a file to paste."""
+
+import unicodedata
+from collections.abc import Sequence
+
+from apical.report.charts import Chart, Pictures, slug
+from apical.report.claims.rules import Verdict
+from apical.report.comparison import Comparison
+from apical.report.datasets import Data
+from apical.report.gathering import Report, Section, marks, progress
+from apical.report.numbers import show_p
+from apical.report.render.html import charts_of, has_paper, has_solved, has_tests, value_head
+from apical.report.tables import Line, Table
+
+_COMMANDS = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "'": r"\textquotesingle{}",
+    "†": r"$^\dagger$", "‡": r"$^\ddagger$", "−": "$-$", "–": "--", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\le$",
+    "α": r"$\alpha$", "β": r"$\beta$", "σ": r"$\sigma$", "π": r"$\pi$", "\u202f": r"\,",
+}  # fmt: skip
+
+HEAD = r"""\documentclass[10pt]{article}
+\usepackage[T1]{fontenc}
+\usepackage{textcomp}
+\usepackage[a4paper,margin=2cm]{geometry}
+\usepackage{booktabs}
+\usepackage{graphicx}
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{4pt}
+\raggedbottom
+\makeatletter\setlength{\@fptop}{0pt}\makeatother
+\begin{document}
+"""
+
+
+MARKED = (
+    r"$^\dagger$, $^\ddagger$: better than the group's baseline at 0.05, 0.01. Bold: best of its group. $p$: against "
+    r"the group's baseline and against its best other row ($\uparrow$ better, $\downarrow$ worse), in brackets "
+    "adjusted by Holm for all tests of the study."
+)
+ARROWS = {"better": r"$\uparrow$ ", "worse": r"$\downarrow$ ", "": ""}
+CHOSEN, DIFFERENCE = "the trial that is best by validation.", " Diff.: ours $-$ paper."
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX prints as it is; letters that its basic fonts lack lose their accents, or become their number."""
+    return "".join(_COMMANDS.get(c) or (c if " " <= c <= "~" else _plain(c)) for c in " ".join(text.split()))
+
+
+def latex(report: Report) -> str:
+    """The whole document; it takes `tables/*.tex` and `figures/*.pdf` from beside it."""
+    parts = [HEAD, rf"\section*{{{escape(report.title)}}}", f"Made {escape(report.made)} by apical {report.version}."]
+    parts += [escape(line) + "\n" for line in report.summary]
+    parts += _claims(report.verdicts)
+    for section in report.sections:
+        parts += _section(section)
+    parts += _figures(charts_of(report))
+    return "\n".join([*parts, r"\end{document}", ""])
+
+
+def _figures(charts: Sequence[Chart]) -> list[str]:
+    """Two in a line; sheets of pictures have one to themselves."""
+    wide = [c for c in charts if isinstance(c, Pictures)]
+    names = [rf"\includegraphics[width=0.48\linewidth]{{figures/{c.name}.pdf}}" for c in charts if c not in wide]
+    lines = [r"\hfill".join(names[k : k + 2]) + r"\par" for k in range(0, len(names), 2)]
+    return [*lines, *(rf"\includegraphics[width=\linewidth]{{figures/{c.name}.pdf}}\par" for c in wide)]
+
+
+def _claims(verdicts: Sequence[Verdict]) -> list[str]:
+    """Each claim with its verdict, where it stands, and what decided it."""
+    if not verdicts:
+        return []
+    items = []
+    for v in verdicts:
+        scope = f" ({v.scope})" if v.scope else ""
+        where = rf"{{\footnotesize {escape(v.claim.where)}.}}"
+        items.append(rf"\item {escape(v.claim.text)} {where} \textbf{{{v.outcome}}}{scope}: {escape(v.reason)}.")
+    return [r"\subsection*{Claims}", r"\begin{itemize}", *items, r"\end{itemize}"]
+
+
+def table_file(section: Section, table: Table) -> str:
+    """The name of a table's file, without its ending."""
+    return slug(f"{section.name}-{table.name}")
+
+
+def table_text(section: Section, table: Table) -> str:
+    """One table, in the paper's form with its numbers beside ours."""
+    paper = has_paper(table)
+    heads = ["Unit", "Parameter", *(["Paper"] if paper else []), value_head(table), *(["Diff."] if paper else [])]
+    heads += [r"Mean $\pm$ sd", "Trials", *(["Solved"] if has_solved(table) else [])]
+    heads += ["$p$: baseline (Holm)", "$p$: rival (Holm)"] if has_tests(table) else []
+    groups = [[_line(line, table) for line in lines] for _, lines in table.groups]
+    body = "\n\\midrule\n".join("\n".join(rows) for rows in groups)
+    difference = DIFFERENCE if paper else ""
+    marked = f" {MARKED}" if has_tests(table) else ""
+    remarks = "".join(f" {escape(r)}" for r in table.remarks)
+    named = f"{escape(section.title)}. {escape(table.title)}: {escape(table.heading)}."
+    caption = f"{named} {value_head(table)}: {CHOSEN}{difference}{marked}{remarks}"
+    columns = "ll" + "r" * (len(heads) - 2)
+    return "\n".join([
+        r"\begin{table}[htbp]", r"\centering", r"\footnotesize\setlength{\tabcolsep}{3pt}",
+        rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule", " & ".join(heads) + r" \\", r"\midrule", body, r"\bottomrule", r"\end{tabular}", r"\end{table}",
+        "",
+    ])  # fmt: skip
+
+
+def _section(section: Section) -> list[str]:
+    lines = [rf"\section*{{{escape(section.title)}}}"]
+    lines += [rf"\textbf{{{escape(mark)}}}" + "\n" for mark in marks(section)]
+    lines += [escape(line) + "\n" for line in (section.study.source, *section.study.notes) if line]
+    if not section.results.finished:
+        rest = rf"This runs the rest: \texttt{{{escape(section.command)}}}"
+        lines.append(rf"\textbf{{Unfinished.}} {escape(progress(section))}. {rest}" + "\n")
+    lines += [rf"\input{{tables/{table_file(section, table)}}}" for table in section.tables]
+    lines += [_data(data) for data in section.data]
+    facts = [f"{escape(k)}: {escape(v)}" for k, v in section.results.environment.items()]
+    return [*lines, r"{\footnotesize " + "; ".join(facts) + r"\par}", r"\clearpage"]
+
+
+def _data(data: Data) -> str:
+    """A paragraph on one data set."""
+    sizes = " / ".join("--" if n is None else f"{n:,}" for n in (data.train, data.validation, data.test))
+    changes = f" ({escape(data.changes)})" if data.changes else ""
+    classes = f" {len(data.classes)} classes: {escape(data.named)}." if data.classes else ""
+    return rf"{{\footnotesize Data: {escape(data.name)}{changes}, train / validation / test {sizes}.{classes}\par}}"
+
+
+def _line(line: Line, table: Table) -> str:
+    paper = has_paper(table)
+    ours = "--" if line.ours is None else escape(line.ours.text)
+    ours = rf"\textbf{{{ours}}}" if line.best else ours
+    mean = "--" if line.mean is None else escape(line.mean.text)
+    mean += rf" $\pm$ {escape(line.deviation.text)}" if line.deviation else ""
+    cells = [escape(line.label), escape(line.parameter) or "--"]
+    cells += [escape(line.paper + line.paper_mark) or "--"] if paper else []
+    cells += [ours + escape(line.mark)]
+    cells += [escape(line.difference.text) if line.difference else "--"] if paper else []
+    cells += [mean, escape(line.trials), *([escape(line.solved) or "--"] if has_solved(table) else [])]
+    return _row([*cells, *([_p(line.baseline), _p(line.rival)] if has_tests(table) else [])])
+
+
+def _p(found: Comparison | None) -> str:
+    """Short enough for a page: an arrow for better, worse or neither."""
+    if found is None:
+        return "--"
+    return f"{ARROWS[found.direction]}{escape(f'{show_p(found.p_value)} ({show_p(found.p_holm)})')}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _plain(character: str) -> str:
+    folded = [c for c in unicodedata.normalize("NFKD", character) if " " < c <= "~"]
+    return "".join(_COMMANDS.get(c, c) for c in folded) or f"[U+{ord(character):04X}]"

@@ -1,0 +1,218 @@
+"""What a study is, as plain data: parts x rows, frozen, written as JSON and read back equal. No torch in here.
+
+A *part* is one condition (data, corruption, network, training settings); a *row* is one unit within one part. The TOML
+that people write is `apical.study.config.schema`; `apical.study.load` turns it into a `Study`.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from apical.errors import InvalidArgumentError, StudyError
+
+T = TypeVar("T")
+
+FORMAT = 1
+"""The version of the layout of `Study.to_dict()`; a newer one is refused with a sentence."""
+
+Value = float | Literal["learn"]
+"""A value of a tuned parameter."""
+Mark = Literal["", "dagger", "ddagger"]
+"""Significance as the paper prints it: none, 0.05, 0.01."""
+Form = Literal["table", "curve", "approximation", "logic"]
+"""How a report shows a study."""
+
+SMALLER_IS_BETTER = frozenset({"cross-entropy", "mae", "mse", "seconds"})
+IN_PERCENT = frozenset({"accuracy", "weighted-accuracy", "top-5"})
+"""Metrics that trials give as shares of 1 and the paper prints in per cent."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class PaperNumber(_Frozen):
+    """A number as the paper prints it: accuracies in per cent, MAE in years, seconds per epoch.
+
+    `alpha` and `c` are those that the paper prints beside it; None where it prints none.
+    """
+
+    value: float
+    mark: Mark = ""
+    alpha: Value | None = None
+    c: float | None = None
+
+
+class Part(_Frozen):
+    """One condition. `training` holds what differs from the paper's protocol for this data and network.
+
+    `metric` is the one that selects and that the table shows. `x` is the place on the horizontal axis of a curve,
+    `partial` the mark of a subset, as the data set bears it.
+    """
+
+    name: str
+    title: str
+    data: str
+    model: str
+    dims: dict[str, Any] = {}
+    corruptions: tuple[str, ...] = ()
+    split: str = "paper"
+    partial: str | None = None
+    x: float | None = None
+    training: dict[str, Any] = {}
+    metric: str = "accuracy"
+
+
+class Row(_Frozen):
+    """One unit within one part; `unit` stands without the values in `tune`, whose grid gives the settings.
+
+    A `quoted` row holds somebody else's numbers and is never trained. `x` is its place on the horizontal axis, where
+    the axis is a property of the unit (the alpha of the ablation).
+    """
+
+    key: str
+    part: str
+    label: str
+    unit: str
+    tune: dict[str, tuple[Value, ...]] = {}
+    group: str | None = None
+    paper: dict[str, PaperNumber] = {}
+    quoted: bool = False
+    x: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The key without its part: what groups call the row."""
+        return self.key.partition("/")[2]
+
+
+class Group(_Frozen):
+    """Rows that are compared with each other, by name, within each part; tests are against `baseline`."""
+
+    name: str
+    title: str
+    baseline: str
+    rows: tuple[str, ...]
+
+
+class Study(_Frozen):
+    """A study: what is trained, how often, how it is compared, and what the paper printed.
+
+    `base` is the shipped study that this one is or varies ("" for others): the paper's claims are about it. `quick`
+    marks a reduced variant. `stack` is how many trials may share one program. `imports` are modules that register
+    units and networks: `enable` imports them.
+    """
+
+    format: int = FORMAT
+    name: str
+    title: str
+    source: str = ""
+    notes: tuple[str, ...] = ()
+    base: str = ""
+    quick: bool = False
+    form: Form = "table"
+    axis: str = ""
+    trials: int = Field(default=5, ge=1)
+    stack: int = Field(default=8, ge=1)
+    imports: tuple[str, ...] = ()
+    parts: tuple[Part, ...]
+    rows: tuple[Row, ...]
+    groups: tuple[Group, ...] = ()
+
+    def part(self, name: str) -> Part:
+        """The part of that name."""
+        return _found("part", name, self._parts)
+
+    def row(self, key: str) -> Row:
+        """The row of that key, `<part>/<name>`."""
+        return _found("row", key, self._rows)
+
+    def group(self, name: str) -> Group:
+        """The group of that name."""
+        return _found("group", name, {group.name: group for group in self.groups})
+
+    def baseline(self, row: Row) -> Row | None:
+        """What a row is tested against: its group's baseline in the same part; None for the baseline itself."""
+        if row.group is None:
+            return None
+        key = f"{row.part}/{self.group(row.group).baseline}"
+        return None if key == row.key else self._rows.get(key)
+
+    def place(self, row: Row) -> float | None:
+        """Where a row stands on the horizontal axis of a curve."""
+        return row.x if row.x is not None else self.part(row.part).x
+
+    @property
+    def trained(self) -> tuple[Row, ...]:
+        """The rows that are not quoted."""
+        return tuple(row for row in self.rows if not row.quoted)
+
+    def enable(self) -> Self:
+        """Import the modules that register this study's units and networks; call it before a unit is parsed."""
+
+        import_all(self.imports)
+        return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A changed study; what was worked out for this one does not go with it."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in ("digest", "_parts", "_rows"):
+            copied.__dict__.pop(name, None)
+        return copied
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The study that `to_dict` wrote, or a StudyError."""
+        given = values.get("format") if isinstance(values, Mapping) else None
+        if isinstance(given, int) and given > FORMAT:
+            raise StudyError(f"this study has format {given}, but this apical reads up to {FORMAT}: update apical")
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            where = ".".join(map(str, fault["loc"])) or "the study"
+            raise StudyError(f"this is no study as apical writes it: {where}: {fault['msg']}") from error
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of the canonical JSON."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def _parts(self) -> dict[str, Part]:
+        return {part.name: part for part in self.parts}
+
+    @cached_property
+    def _rows(self) -> dict[str, Row]:
+        return {row.key: row for row in self.rows}
+
+
+def _found(what: str, name: str, there: Mapping[str, T]) -> T:
+    if name not in there:
+        raise InvalidArgumentError(f"the study has no {what} {name!r}: it has {', '.join(there) or 'none'}")
+    return there[name]
+
+
+# Modules of the user's that register units and networks.
+
+
+def import_all(modules: Iterable[str]) -> None:
+    """Import each module, or say which one cannot be."""
+    for name in modules:
+        try:
+            import_module(name)
+        except Exception as error:  # whatever the user's module raises, the sentence says which one it was
+            raise StudyError(
+                f"imports: {name!r} cannot be imported ({type(error).__name__}: {error}): give a module that is "
+                "installed, in the folder where you run apical, or in a folder on PYTHONPATH"
+            ) from error

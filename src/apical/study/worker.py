@@ -1,0 +1,201 @@
+"""What a worker does with a job, wherever an engine placed it: claim, train or test, publish."""
+
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+
+from apical import files
+from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError
+from apical.study.directory import CHECKPOINT, PROGRESS, SCORES, Store
+from apical.study.engines.base import Context, Ending, Job, Outcome
+from apical.study.locks import Heart, Lease
+from apical.study.model import import_all
+from apical.study.plan import Planned
+from apical.train import Event, TestResult, TrialResult, evaluate, run, run_many
+from apical.train.evaluation import OUTPUTS
+
+TELL_EVERY = 0.5
+"""Seconds between two notes of a trial's progress."""
+
+
+class ClaimLostError(Exception):
+    """Another process has taken the trial over: this one leaves it alone."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A trial in our hands."""
+
+    trial: Planned
+    lease: Lease
+    heart: Heart
+    store: Store
+    context: Context
+
+    @property
+    def digest(self) -> str:
+        return self.trial.digest
+
+    def check(self) -> None:
+        """Raise where the claim went to somebody else."""
+        if self.lease.key in self.heart.lost:
+            raise ClaimLostError(self.lease.key)
+
+
+def work(job: Job, context: Context) -> list[Outcome]:
+    """Do a job; trials that are finished, or in other hands, are left alone. What is raised becomes an outcome."""
+    import_all(context.imports)
+    store = Store.open(context.directory, limits=context.limits)
+    if job.kind == "train":
+        return _claim_and(_train_all, job.trials, store, context)
+    return [outcome for trial in job.trials for outcome in _claim_and(_test_all, (trial,), store, context)]
+
+
+def _claim_and(
+    do: "Callable[[list[Held]], list[Outcome]]", trials: tuple[Planned, ...], store: Store, context: Context
+) -> list[Outcome]:
+    """Claim the trials together, so that nobody else begins one of a stack, and do what is to be done with them."""
+    keys = {store.key(trial.digest, test=do is _test_all): trial for trial in trials}
+    try:
+        free = [key for key in keys if not store.settled(key)]
+        with _claimed(store, free) as heart:
+            mine = [key for key in heart.leases if not store.settled(key)]
+            done = do([Held(keys[key], heart.leases[key], heart, store, context) for key in mine])
+    except OSError as error:
+        said = str(files.cannot_use(store.directory, error))
+        return [Outcome(trial.digest, "hopeless", said) for trial in trials]
+    others = {trial.digest for trial in trials} - {outcome.digest for outcome in done}
+    return [*done, *(Outcome(digest, "taken") for digest in others)]
+
+
+@contextmanager
+def _claimed(store: Store, keys: Iterable[str]) -> Iterator[Heart]:
+    """Claims on those keys that are free, with a heart that beats; what is not finished at the end is given back."""
+    leases: list[Lease] = []
+    try:
+        for key in keys:
+            lease = store.leases.acquire(key)
+            leases += [lease] if lease else []
+        with Heart(leases, store.leases.limits.beat) as heart:
+            yield heart
+    finally:
+        for lease in leases:
+            with suppress(OSError):
+                if not store.settled(lease.key):
+                    lease.release()
+
+
+def _judged(do: Callable[[Held], Ending], held: Held) -> Outcome:
+    """Do it; what is raised is a fact about the trial, or about the place."""
+    try:
+        return Outcome(held.digest, do(held))
+    except Exception as error:
+        return _fault(held, error)
+
+
+def _fault(held: Held, error: Exception) -> Outcome:
+    if not held.lease.held():
+        return Outcome(held.digest, "lost")
+    if isinstance(error, ClaimLostError):  # of another trial of its stack
+        return Outcome(held.digest, "stopped")
+    if place := files.hopeless(error):
+        return Outcome(held.digest, "hopeless", str(files.cannot_use(held.store.directory, place)))
+    if isinstance(error, DataError):
+        return Outcome(held.digest, "hopeless", str(error))
+    reason = str(error) if isinstance(error, ApicalError) else f"{type(error).__name__}: {error}"
+    held.store.fail(held.digest, reason, traceback.format_exc())
+    return Outcome(held.digest, "failed", reason)
+
+
+# --- training ----------------------------------------------------------------------------------------------------
+
+
+def _train_all(trials: list[Held]) -> list[Outcome]:
+    """As one stack, if there are several; where that cannot be, one by one, so that a fault is that of one trial."""
+    if len(trials) > 1:
+        try:
+            return _train_stack(trials)
+        except (ClaimLostError, DataError) as error:
+            return [_fault(held, error) for held in trials]
+        except Exception as error:
+            if files.hopeless(error) or not all(held.lease.held() for held in trials):
+                return [_fault(held, error) for held in trials]
+    return [_judged(_train, held) for held in trials]
+
+
+def _train(held: Held) -> Ending:
+    attempt = held.store.begin(held.lease)
+    return _published(held, attempt, _run(held, attempt, _Watch([held], [attempt])))
+
+
+def _train_stack(trials: list[Held]) -> list[Outcome]:
+    attempts = [held.store.begin(held.lease) for held in trials]
+    specs = [held.trial.spec for held in trials]
+    results = run_many(specs, trials[0].context.execution, attempts, [_Watch(trials, attempts)])
+    done = zip(trials, attempts, results, strict=True)
+    return [Outcome(held.digest, _published(held, attempt, result)) for held, attempt, result in done]
+
+
+def _published(held: Held, attempt: Path, result: TrialResult) -> Ending:
+    if result.state == "stopped":
+        return "stopped"
+    return result.state if held.store.publish(held.lease, attempt) else "lost"
+
+
+def _run(held: Held, attempt: Path, watch: "_Watch") -> TrialResult:
+    """Train; a checkpoint that a dead process left damaged is not worth more than the time to do it again."""
+    spec, how = held.trial.spec, held.context.execution
+    try:
+        return run(spec, how, attempt, [watch])
+    except CheckpointError as error:
+        if files.hopeless(error) or watch.told or not (attempt / CHECKPOINT).exists():
+            raise
+        for path in attempt.iterdir():
+            files.remove(path)
+        return run(spec, how, attempt, [watch])
+
+
+class _Watch:
+    """The callback of trials: notes where they stand, and ends them where a claim is lost."""
+
+    def __init__(self, trials: list[Held], attempts: list[Path]) -> None:
+        self.trials, self.attempts = trials, attempts
+        self.told = 0.0
+
+    def __call__(self, event: Event) -> None:
+        for held in self.trials:
+            held.check()
+        if time.monotonic() - self.told >= TELL_EVERY:
+            self.told = time.monotonic()
+            done = (event.epoch - 1 + event.batch / event.batches) / event.epochs
+            for attempt in self.attempts:
+                with suppress(OSError):
+                    files.write(attempt / PROGRESS, {"done": done, "epoch": event.epoch, "epochs": event.epochs})
+
+
+# --- testing -----------------------------------------------------------------------------------------------------
+
+
+def _test_all(trials: list[Held]) -> list[Outcome]:
+    return [_judged(_test, held) for held in trials]
+
+
+def _test(held: Held) -> Ending:
+    """Open the test split, once; who was killed between the answers and the scores left only the scores to do."""
+    folder = held.store.trial(held.digest)
+    if (folder / OUTPUTS).exists():
+        found = TestResult.load(folder)
+    else:
+        result = replace(TrialResult.load(folder), execution=held.context.execution)
+        try:
+            found = evaluate(result)
+        except AlreadyEvaluatedError:
+            if not (folder / OUTPUTS).exists():
+                raise
+            found = TestResult.load(folder)
+    files.replace(folder / SCORES, {name: value if isfinite(value) else None for name, value in found.scores.items()})
+    return "done"

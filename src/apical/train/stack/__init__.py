@@ -1,0 +1,1 @@
+"""Many trials trained as one program."""

@@ -1,0 +1,217 @@
+"""The activations of one layer of k stacked networks: trials of one kind in one call.
+
+Channels stand along `dim`, trial by trial: (k * outputs, samples) with dim 0 after affine layers, (samples,
+k * outputs, height, width) with dim 1 after convolutions. Alpha, c and beta are one value for each channel.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from apical.kernels import choice, composite, eager
+from apical.nn.activations import ADA, FLOOR, RBF, LeakyADA, Shared, Swish
+from apical.nn.pyramidal import _Pyramidal
+from apical.train.stack.parameters import Parameters, Stacked
+
+Function = Callable[[Tensor], Tensor]
+
+
+class Activation:
+    """`layers[i]` says what trial i has behind its affine part: an activation, or a pyramidal layer with two.
+
+    Neighbours of the same `kinds[i]` (what `kind` says of all activations of a network) share a call.
+    While `seen` is a list, the inputs of every call are added to it.
+    """
+
+    def __init__(
+        self, layers: Sequence[nn.Module], kinds: Sequence[object], parameters: Parameters, *, outputs: int, dim: int
+    ) -> None:
+        self.count, self.dim = len(layers), dim
+        self.learned: list[Stacked] = []
+        self.pyramidal = isinstance(layers[0], _Pyramidal)
+        self.seen: list[Tensor] | None = None
+        self.groups: list[_Maker] = []
+        for _, same in groupby(zip(kinds, layers, strict=True), lambda pair: pair[0]):
+            group = [layer for _, layer in same]
+            maker = _Maker(parameters, self.learned, len(group), outputs, dim)
+            maker.function = maker.pyramidal(group) if self.pyramidal else maker.standard(group)
+            self.groups.append(maker)
+        self._sizes = [group.count * outputs * (1 + self.pyramidal) for group in self.groups]
+
+    def look(self, z: Tensor) -> None:
+        """Note the input of a call, while somebody watches."""
+        if self.seen is not None:
+            self.seen.append(z.detach())
+
+    def __call__(self, z: Tensor) -> Tensor:
+        self.look(z)
+        if len(self.groups) == 1:
+            return self.groups[0].function(z)
+        return torch.cat([group.function(part) for group, part in self.parts(z)], self.dim)
+
+    def parts(self, z: Tensor) -> Iterator[tuple["_Maker", Tensor]]:
+        """The groups of trials of one kind, each with its channels."""
+        for group, part in zip(self.groups, torch.split(z, self._sizes, self.dim), strict=True):
+            yield group, part if self.dim == 0 else part.contiguous(memory_format=torch.channels_last)
+
+
+class Fused:
+    """The same of trials of one kind that has a kernel: the kernel itself, without a graph around it."""
+
+    def __init__(self, activation: Activation) -> None:
+        (group,) = activation.groups
+        assert group.kernel is not None
+        self.activation, self.kernel, self.learned = activation, group.kernel, activation.learned
+        self._shape = group.count, group.outputs
+        self._rooms = Rooms()
+        self._bound: dict[int, Any] = {}
+        self._saved: tuple[Tensor, Any] | None = None
+
+    @staticmethod
+    def serves(function: object) -> bool:
+        """True where the kernel can be called for this part of a network."""
+        if not isinstance(function, Activation) or function.dim != 0 or len(function.groups) > 1:
+            return False
+        return function.groups[0].kernel is not None and choice.path(torch.empty(1)) == "native"
+
+    def forward(self, z: Tensor, keep: bool) -> Tensor:
+        self.activation.look(z)
+        bound, n = self._bind(z), z.shape[1]
+        if not keep:
+            return self.kernel.operation.forward(z, bound)
+        self._saved = z, bound
+        room = self._rooms("forward", (prod(self._shape), n), z)
+        return self.kernel.operation.forward(z, bound, room)
+
+    def backward(self, g: Tensor) -> Tensor:
+        saved, self._saved = self._saved, None
+        assert saved is not None
+        z, bound = saved
+        room = g if len(z) == len(g) else self._rooms("backward", z.shape, z)  # less memory, fewer misses of the cache
+        wanted = bool(self.learned), False
+        below, alpha, _ = self.kernel.operation.backward(z, g, bound, wanted, room)
+        for stacked in self.learned:
+            assert alpha is not None
+            stacked.gradient.add_(alpha.view(self._shape).sum_to_size(stacked.gradient.shape))
+        return below
+
+    def _bind(self, z: Tensor) -> Any:
+        """The kernel's view of alpha and c for this number of samples, made anew where alpha changes."""
+        n = z.shape[1]
+        if self.learned or n not in self._bound:
+            self._bound[n] = self.kernel.operation.bind(z, self.kernel.alpha(), self.kernel.c())
+        return self._bound[n]
+
+
+class _Kernel(NamedTuple):
+    """A call of a kernel with one alpha and one c for each channel; c is never learned."""
+
+    operation: eager.Operation
+    alpha: Callable[[], Tensor]
+    c: Callable[[], Tensor]
+
+
+class _Maker:
+    """Makes the function of `count` neighbouring trials whose activations are of one kind."""
+
+    def __init__(self, parameters: Parameters, learned: list[Stacked], count: int, outputs: int, dim: int) -> None:
+        self.parameters, self.learned = parameters, learned
+        self.count, self.outputs, self.dim = count, outputs, dim
+        self.function: Function = torch.relu
+        self.alpha: Callable[[], Tensor] | None = None
+        """One alpha for each channel, where the kind has one."""
+        self.kernel: _Kernel | None = None
+        """What the function calls, where it is nothing but one call."""
+
+    def standard(self, modules: Sequence[nn.Module]) -> Function:
+        own = [_owner(m) for m in modules]
+        one: Any = own[0]
+        if isinstance(one, ADA):
+            operation = eager.Ada(one.leak, FLOOR if one.learned in one._parameters else 0.0, self.dim)
+            return self._one_call(operation, own)
+        if isinstance(one, Swish):
+            beta = self._values(own, "beta")
+            return lambda x: eager.swish(x, beta(), self.dim)
+        if isinstance(one, RBF):
+            return lambda x: eager.rbf(x, one.s, self.dim)
+        if isinstance(one, nn.LeakyReLU):
+            return lambda x: functional.leaky_relu(x, one.negative_slope)
+        return torch.relu if isinstance(one, nn.ReLU) else torch.tanh
+
+    def pyramidal(self, layers: Sequence[Any]) -> Function:
+        basal, apical = [layer.basal for layer in layers], [_owner(layer.apical) for layer in layers]
+        one: Any = apical[0]
+        if isinstance(one, ADA):
+            leak = basal[0].negative_slope if isinstance(basal[0], nn.LeakyReLU) else 0.0
+            floor = FLOOR if one.learned in one._parameters else 0.0
+            operation = eager.Pyramidal(one.leak, floor, self.dim, leak, self.count)
+            return self._one_call(operation, apical)
+        first, second = self.standard(basal), self.standard(apical)
+
+        def both(z: Tensor) -> Tensor:
+            halves = composite.branches(z, self.count, self.dim)
+            return first(halves[0]) + second(halves[1])
+
+        return both
+
+    def _one_call(self, operation: eager.Operation, modules: Sequence[nn.Module]) -> Function:
+        alpha, c = self._values(modules, "alpha"), self._values(modules, "c")
+        self.alpha, self.kernel = alpha, _Kernel(operation, alpha, c)
+        return lambda z: eager.run(operation, z, alpha(), c())
+
+    def _values(self, modules: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
+        """One value for each channel: fixed, or spread from what each trial learns."""
+        own: list[Any] = [getattr(m, name) for m in modules]
+        shape = self.count, self.outputs
+        if not isinstance(own[0], nn.Parameter):
+            fixed = torch.tensor(own)[:, None].expand(shape).reshape(-1)
+            return lambda: fixed
+        learned = self.parameters.stack(own)
+        learned.model.requires_grad_()
+        self.learned.append(learned)
+        return lambda: learned.model.expand(shape).reshape(-1)
+
+
+def _owner(module: nn.Module) -> nn.Module:
+    return module.owner if isinstance(module, Shared) else module
+
+
+def kind(layer: Any) -> tuple[object, ...]:
+    """What the activations of two trials must agree in to share a call."""
+    if isinstance(layer, _Pyramidal):
+        return kind(layer.basal), kind(layer.apical)
+    own: Any = _owner(layer)
+    slope = own.leak if isinstance(own, LeakyADA) else getattr(own, "negative_slope", 0.0)
+    return type(own).__name__, slope, own is layer, tuple(p.shape for p in own.parameters())
+
+
+# Memory that one step after the other uses.
+#
+# What a step of a stack computes is large, and the system clears such memory each time it hands it out, which takes as
+# long as filling it.
+
+
+class Rooms:
+    """Tensors by name. Those of one name share their memory, whatever their shapes."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, Tensor] = {}
+        self._views: dict[tuple[str, tuple[int, ...]], Tensor] = {}
+
+    def __call__(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """A tensor of this shape and of the dtype of `like`, which holds whatever was written there last."""
+        found = self._views.get((name, shape))
+        if found is None:
+            found = self._views[name, shape] = self._memory_of(name, prod(shape), like.dtype).view(shape)
+        return found
+
+    def _memory_of(self, name: str, size: int, dtype: torch.dtype) -> Tensor:
+        if name not in self._memory or len(self._memory[name]) < size:
+            self._memory[name] = torch.empty(size, dtype=dtype)
+            self._views = {key: view for key, view in self._views.items() if key[0] != name}
+        return self._memory[name][:size]

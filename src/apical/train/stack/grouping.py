@@ -1,0 +1,66 @@
+"""Which trials can share a program, and how much memory they need there. Nothing is trained or loaded here."""
+
+from dataclasses import fields
+from functools import cache
+
+from apical.data.sets.toy import CORNERS, POINTS
+from apical.nn import Unit
+from apical.train.spec import Execution, TrialSpec
+
+NETWORKS = ("mlp-1", "mlp-2", "mlp-approx", "neuron", "lenet")
+OPTIMISERS = ("adam", "adamw")
+KINDS = (
+    "relu", "leaky_relu", "tanh", "rbf", "swish", "ada", "leaky_ada",
+    "pynrelu", "pynrbf", "pynswish", "pynada", "leaky_pynada",
+)  # fmt: skip
+OWN = ("unit", "learning_rate", "seed")
+"""Fields in which the trials of a stack may differ."""
+_TOYS = {"xor": len(CORNERS), "and": len(CORNERS), "or": len(CORNERS), "sin": POINTS, "sinc": POINTS}
+
+
+def stack_key(spec: TrialSpec) -> str | None:
+    """Trials with the same key can be trained as one stack; None: this one is trained alone (`why_alone` says why).
+
+    They agree in everything but the unit (its kind, alpha, c, leak; not in being pyramidal, which changes shapes) and
+    the learning rate. They share their batches, so they agree in the seed too; where one batch holds a whole toy
+    problem there is no order, and seeds may differ.
+    """
+    if why_alone(spec) is not None:
+        return None
+    shared = [f"{name}={getattr(spec, name)!r}" for name in _SHARED]
+    order = "any" if spec.batch >= _TOYS.get(spec.data, spec.batch + 1) else spec.seed
+    return "; ".join([*shared, f"pyramidal={_pyramidal(spec.unit)}", f"order={order}"])
+
+
+_SHARED = tuple(f.name for f in fields(TrialSpec) if f.name not in OWN)
+
+
+def why_alone(spec: TrialSpec, execution: Execution | None = None) -> str | None:
+    """Why a trial cannot be stacked, in one sentence; None where it can."""
+    how = execution or Execution()
+    kind = spec.unit.partition("(")[0]
+    if spec.model not in NETWORKS or spec.convert:
+        what = f"{spec.model} with convert" if spec.convert else spec.model
+        return f"network {what!r} cannot be stacked, only {', '.join(NETWORKS)} can"
+    if kind not in KINDS:
+        return f"unit {kind!r} cannot be stacked, only the built-in kinds can"
+    if spec.optimiser not in OPTIMISERS or spec.clip is not None:
+        return f"trials with optimiser={spec.optimiser!r}, clip={spec.clip} cannot be stacked, only Adam without clip"
+    if spec.precision != "32" or spec.augment:
+        return f"trials with precision {spec.precision!r} and augment={spec.augment} cannot be stacked"
+    if how.device not in ("auto", "cpu") or how.devices > 1 or how.strategy != "auto" or how.compile:
+        return "stacks are trained by one CPU process that compiles nothing"
+    return None
+
+
+@cache
+def _pyramidal(unit: str) -> bool:
+    return Unit.parse(unit).pyramidal
+
+
+def stack_bytes(*, parameters: int, units: int, outputs: int, batch: int, evaluated: int, validation: int) -> int:
+    """Bytes that one more trial adds to the peak of a stack, as `run_many` says it; `memory_of` knows the numbers."""
+    kept = 5 * parameters + 3 * outputs * validation  # values, gradients, two moments, best values; validation outputs
+    rooms = 2 * units * batch  # what a step computed, where the next one will write
+    passing = max(8 * parameters, 2 * units * batch, 2 * units * evaluated)  # a checkpoint twice, a step, or a pass
+    return 4 * (kept + rooms + passing)

@@ -1,0 +1,322 @@
+"""A stack in progress: the stacked network, what is each trial's own, and the way to one file and back."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from apical import env
+from apical.errors import CheckpointError
+from apical.files import at_once
+from apical.train import checkpoint, losses, metrics
+from apical.train.checkpoint import copy_into
+from apical.train.devices import Plain
+from apical.train.feed import Feed, evaluation_batch
+from apical.train.loop import collect, scores
+from apical.train.network import build, dims_for
+from apical.train.result import RESULT, State, TrialResult
+from apical.train.session import epoch_record, number
+from apical.train.signals import Stop
+from apical.train.spec import Execution, TrialSpec
+from apical.train.stack.dynamics import watched
+from apical.train.stack.grouping import stack_bytes
+from apical.train.stack.network import StackedNetwork
+from apical.train.stack.parameters import StackedAdam
+from apical.train.trial import finish, input_facts, open_data
+
+STACK = "stack.safetensors"
+
+
+@dataclass(eq=False)
+class Member:
+    """One trial of a stack. Its network's parameters are views of the stack's."""
+
+    spec: TrialSpec
+    execution: Execution
+    folder: Path
+    network: nn.Module
+    trial: int
+    history: list[dict[str, Any]] = field(default_factory=list)
+    timings: list[dict[str, float]] = field(default_factory=list)
+    dynamics: dict[str, Any] = field(default_factory=dict)
+    best: dict[str, Any] = field(default_factory=lambda: {"epoch": 0, "value": None})
+    result: TrialResult | None = None
+
+    def finite(self) -> bool:
+        return all(bool(torch.isfinite(p).all()) for p in self.network.parameters())
+
+
+class StackSession:
+    """Trials of one `stack_key`, each in its folder; the checkpoint of all of them lies in the first trial's."""
+
+    def __init__(
+        self, specs: Sequence[TrialSpec], how: Execution, folders: Sequence[Path], trials: Sequence[int], path: Path
+    ) -> None:
+        self.spec, self.how, self.path = specs[0], how, path
+        self.data = data = open_data(self.spec, how)
+        self.identity, self.dims = data.identity, dims_for(specs[0], data)
+        where: dict[str, Any] = {"device": Plain.device}
+        self.train = Feed(
+            data.train, self.spec.batch, passes=self.spec.passes, seed=self.spec.seed, shuffle=True, **where
+        )
+        self.validation = Feed(data.validation, evaluation_batch(data.validation, self.spec.batch), **where)
+        networks = [build(spec, self.dims) for spec in specs]
+        self._check(networks[0])
+        self.network = StackedNetwork(networks)
+        self.optimiser = StackedAdam(specs, networks, self.network.parameters)
+        self.members = [
+            Member(spec, replace(how, stacking=f"stacked({len(specs)}, {place})"), folder, network, trial)
+            for place, (spec, folder, network, trial) in enumerate(
+                zip(specs, folders, networks, trials, strict=True), start=1
+            )
+        ]
+        self.alive = torch.ones(len(specs))
+        self._parked = False
+        self.loss_sum = torch.zeros(len(specs), dtype=torch.float64)
+        self.epoch = self.batch = self.samples = 0
+        self.seconds = 0.0
+        self._told: list[str] = []  # an epoch of all trials as JSON: written once, though it is saved many times
+        self._environment = env.facts()
+        self._saved = perf_counter()
+
+    def _check(self, network: nn.Module) -> None:
+        inputs, labels = next(self.validation.epoch())
+        classes = None if self.data.class_names is None else len(self.data.class_names)
+        with torch.no_grad():
+            losses.check_outputs(self.spec.loss, network(inputs[:2]), labels[:2], classes)
+
+    # --- one step --------------------------------------------------------------------------------------------------
+
+    def step(self, inputs: Tensor, labels: Tensor) -> None:
+        """One step of every trial that is still trained; one whose loss is not finite ends before it."""
+        found, gradient = self._losses(inputs, labels)
+        while not isfinite(found.sum()) and not bool(torch.isfinite(found).all()):
+            for i in (~torch.isfinite(found)).nonzero().flatten().tolist():
+                self.diverge(self.members[i])
+            found, gradient = self._losses(inputs, labels)
+        self.network.backward(gradient)
+        self.optimiser.step(self.epoch)
+        count = self.train.samples(self.batch)
+        self.loss_sum.add_(found, alpha=count)
+        self.samples += count
+        self.batch += 1
+
+    def _losses(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of each trial, and its gradient in the outputs: zero for trials that ended."""
+        found, gradient = losses.gradient_of_each(self.spec.loss, self.network.forward(inputs, keep=True), labels)
+        return found, gradient.mul_(self.alive[:, None, None]) if self._parked else gradient
+
+    def watched_step(self, inputs: Tensor, labels: Tensor) -> None:
+        """A step that records the dynamics of every trial."""
+        with watched(self.network, [m.network for m in self.members]) as seen:
+            self.step(inputs, labels)
+        for member, record in zip(self.members, seen, strict=True):
+            member.dynamics = record
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of the epoch so far, over the trials that are still trained."""
+        return float((self.loss_sum * self.alive).sum() / self.alive.sum().clamp_min(1)) / max(1, self.samples)
+
+    @property
+    def running(self) -> list[Member]:
+        """The trials that are still trained."""
+        return [m for m in self.members if m.result is None]
+
+    # --- the end of an epoch ---------------------------------------------------------------------------------------
+
+    def check_weights(self) -> None:
+        """End the trials whose weights are not finite."""
+        if all(bool(torch.isfinite(s.model).all()) for s in self.network.parameters.all):
+            return
+        for member in self.running:
+            if not member.finite():
+                self.diverge(member)
+
+    def validate(self, stop: Stop) -> tuple[Tensor, Tensor] | None:
+        """Outputs of every trial on the validation split, (k, n, values), and the labels; None if asked to stop."""
+        outputs, labels = [], []
+        for inputs, own in self.validation.epoch():
+            outputs.append(self.network.forward(inputs))
+            labels.append(own)
+            if stop:
+                return None
+        return torch.cat(outputs, 2).transpose(1, 2).contiguous(), torch.cat(labels)
+
+    def end_epoch(self, outputs: Tensor, labels: Tensor, validate_seconds: float) -> list[tuple[int, dict[str, Any]]]:
+        """Record the epoch in every trial, and the model of those for which it is the best; times are shared out."""
+        share = max(1, len(self.running))
+        means = (self.loss_sum / max(1, self.samples)).tolist()
+        found = self._scores(outputs, labels)
+        records = []
+        for i, member in enumerate(self.members):
+            if member.result is not None:
+                continue
+            member.history.append(
+                epoch_record(member.spec, self.epoch, means[i], found[i], member.network, member.dynamics)
+            )
+            member.timings.append({"train": self.seconds / share, "validate": validate_seconds / share})
+            member.dynamics = {}
+            value = found[i][self.spec.metric]
+            if metrics.better(self.spec.metric, value, member.best["value"]):
+                member.best = {"epoch": self.epoch + 1, "value": number(value)}
+                self.network.parameters.remember(member.network)
+            records.append((member.trial, member.history[-1]))
+        self._told.append(
+            json.dumps([(m.history[-1], m.timings[-1]) if m.result is None else None for m in self.members])
+        )
+        self.epoch += 1
+        self.batch = self.samples = 0
+        self.loss_sum.zero_()
+        self.seconds = 0.0
+        return records
+
+    def _scores(self, outputs: Tensor, labels: Tensor) -> list[dict[str, float]]:
+        """Every metric of the task, and the loss, of each trial."""
+        loss = self.spec.loss
+        found = metrics.scores_of_each(
+            losses.answers_of_each(loss, outputs), labels, classification=loss in losses.CLASSIFICATION
+        )
+        own = losses.of_each(loss, outputs.transpose(1, 2), labels).tolist()
+        return [values | {"loss": value} for values, value in zip(found, own, strict=True)]
+
+    # --- results -----------------------------------------------------------------------------------------------------
+
+    def diverge(self, member: Member) -> None:
+        """End a trial with its last finite model, and make its place in the stack one where nothing happens."""
+        reason = f"loss or weights were not finite in epoch {self.epoch + 1}, after {self.batch} batches of it"
+        epoch, weights = self._last_finite(member)
+        network = build(member.spec, self.dims)
+        copy_into(network.state_dict(), weights, what="the last finite model")
+        found = collect(network.eval(), self.validation, Plain())
+        assert found is not None
+        validation = {name: number(value) for name, value in scores(self.spec.loss, *found).items()}
+        member.result = self._result(member, "diverged", reason, epoch, validation)
+        finish(member.result, weights)
+        self._park(member)
+
+    def finish(self) -> None:
+        """Write the results of all trials that came to their end."""
+        ended = self.running
+        self.end("done", "")
+        weights = [self.network.parameters.best_of(m.network) for m in ended]
+        at_once(finish, [m.result for m in ended], weights)
+
+    def end(self, state: State, reason: str) -> None:
+        """The results of the trials that were trained to here; nothing is written."""
+        for member in self.running:
+            best = member.best["epoch"]
+            validation = member.history[best - 1]["validation"] if best else {}
+            member.result = self._result(member, state, reason, best, validation)
+
+    def _result(
+        self, member: Member, state: State, reason: str, best: int, validation: Mapping[str, float | None]
+    ) -> TrialResult:
+        return TrialResult(
+            directory=member.folder, spec=member.spec, execution=member.execution, state=state, reason=reason,
+            best_epoch=best, validation=validation, history=member.history, timings=member.timings,
+            parameters=sum(p.numel() for p in member.network.parameters()), environment=self._environment,
+            data=self.identity, input=input_facts(self.dims, self.data),
+        )  # fmt: skip
+
+    def _last_finite(self, member: Member) -> tuple[int, dict[str, Tensor]]:
+        """The present weights, or those of the last checkpoint, or the first ones."""
+        if member.finite():
+            return self.epoch, {name: p.detach().clone() for name, p in member.network.named_parameters()}
+        if self.path.exists():
+            stored = checkpoint.load(self.path)
+            if stored.facts["composition"] == self.composition:
+                places = self.network.parameters.rows_of(member.network)
+                numbers = {id(s): i for i, s in enumerate(self.network.parameters.all)}
+                names = [name for name, _ in member.network.named_parameters()]
+                rows = [stored.tensors[f"model:{numbers[id(s)]}"][row].clone() for s, row in places]
+                return stored.facts["epoch"], dict(zip(names, rows, strict=True))
+        return 0, {name: p.detach() for name, p in build(member.spec, self.dims).named_parameters()}
+
+    def _park(self, member: Member) -> None:
+        self.network.parameters.park(member.network)
+        self.alive[self.members.index(member)] = 0.0
+        self._parked = True
+
+    # --- to a file and back --------------------------------------------------------------------------------------
+
+    @property
+    def composition(self) -> list[str]:
+        """The digests of all trials, in the order of the stack."""
+        return [m.spec.digest for m in self.members]
+
+    def due(self) -> bool:
+        """True where a checkpoint is to be written after an epoch."""
+        return self.epoch == self.spec.epochs or perf_counter() - self._saved >= self.how.checkpoint_every
+
+    def save(self) -> None:
+        """Write the checkpoint of all trials: one file, so that they always stand at the same batch."""
+        tensors = {**self.network.parameters.tensors(), "steps": self.optimiser.steps, "loss_sum": self.loss_sum}
+        checkpoint.save(self.path, tensors, self._facts())
+        self._saved = perf_counter()
+
+    def leave(self, seconds: float) -> None:
+        """Save in the middle of an epoch."""
+        self.seconds = seconds
+        self.save()
+
+    def resume(self) -> None:
+        """Continue from the checkpoint, if it is of this composition; trials that have a result take no part."""
+        if stored_composition(self.path) == self.composition:
+            stored = checkpoint.load(self.path)
+            facts = stored.facts
+            if facts["data"] != self.identity:
+                raise CheckpointError(f"{self.path} saw other data than {self.spec.data} holds now: delete it")
+            own = {**self.network.parameters.tensors(), "steps": self.optimiser.steps, "loss_sum": self.loss_sum}
+            copy_into(own, stored.tensors, what=str(self.path))
+            self.epoch, self.batch, self.samples = facts["epoch"], facts["batch"], facts["samples"]
+            self.seconds = facts["seconds"]
+            self._told = facts["told"]
+            for member, best, dynamics in zip(self.members, facts["best"], facts["dynamics"], strict=True):
+                member.best, member.dynamics = best, dynamics
+            for records in map(json.loads, self._told):
+                for member, record in zip(self.members, records, strict=True):
+                    if record is not None:
+                        member.history.append(record[0])
+                        member.timings.append(record[1])
+        for member in self.members:
+            if (member.folder / RESULT).exists():
+                member.result = TrialResult.load(member.folder)
+                self._park(member)
+
+    def _facts(self) -> dict[str, Any]:
+        names = ("composition", "epoch", "batch", "samples", "seconds")
+        own = {name: getattr(self, name) for name in names}
+        each = {name: [getattr(m, name) for m in self.members] for name in ("best", "dynamics")}
+        return own | each | {"data": self.identity, "told": self._told}
+
+
+def memory_of(spec: TrialSpec, execution: Execution | None = None) -> int:
+    """Bytes that one more trial like this one adds to the peak of a stack (`stack_bytes`)."""
+    data = open_data(spec, execution or Execution())
+    network = build(spec, dims_for(spec, data))
+    values: list[int] = []
+    for module in network.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):  # the weights of a pyramidal neuron count both branches
+            module.register_forward_hook(lambda m, _, out: values.append(out.numel() * len(m.weight) // out.shape[1]))
+    with torch.no_grad():
+        outputs = network(data.validation.inputs([0]))
+    return stack_bytes(
+        parameters=sum(p.numel() for p in network.parameters()),
+        units=sum(values),
+        outputs=outputs.numel(),
+        batch=min(spec.batch, len(data.train)),
+        evaluated=min(evaluation_batch(data.validation, spec.batch), len(data.validation)),
+        validation=len(data.validation),
+    )
+
+
+def stored_composition(path: Path) -> list[str]:
+    """The digests of the stack whose checkpoint this is; none where there is none."""
+    return list(checkpoint.read_facts(path).get("composition", [])) if path.exists() else []
