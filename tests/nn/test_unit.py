@@ -27,8 +27,8 @@ PYRAMIDAL = {
 LEARNED = ("ada(alpha=learn)", "leaky_ada(alpha=learn)", "swish", "pynada(alpha=learn)", "pynswish")
 
 
-def test_there_are_twelve_kinds() -> None:
-    assert Unit.kinds() == (*STANDARD, *PYRAMIDAL)
+def test_the_papers_twelve_kinds_come_first() -> None:
+    assert Unit.kinds()[:12] == (*STANDARD, *PYRAMIDAL)
     assert [kind for kind in Unit.kinds() if Unit(kind).pyramidal] == list(PYRAMIDAL)
 
 
@@ -104,10 +104,9 @@ def test_a_unit_cannot_change() -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: Unit("ADA"), "'ADA' is no kind of unit: did you mean 'ada'\\?"),
-        (lambda: Unit("rleu"), "'rleu' is no kind of unit: did you mean 'relu'\\? There are relu, leaky_relu, tanh"),
-        (lambda: Unit("relu", alpha=1.0), "'relu' has no setting 'alpha': it takes no settings"),
-        (lambda: Unit("ada", leak=0.1), "'ada' has no setting 'leak': it takes alpha, c"),
+        (lambda: Unit("rleu"), "unknown unit 'rleu'; did you mean 'relu'\\? available: relu, leaky_relu, tanh"),
+        (lambda: Unit("relu", alpha=1.0), "unit 'relu': unknown setting 'alpha'; available: none"),
+        (lambda: Unit("ada", leak=0.1), "unit 'ada': unknown setting 'leak'; available: alpha, c"),
         (lambda: Unit("ada", alpha=-1), "alpha is -1.0, but must be greater than 0 and finite"),
         (lambda: Unit("ada", c=math.inf), "c is inf, but must be finite"),
         (lambda: Unit("ada", alpha="lern"), "alpha is 'lern', but must be a number or 'learn'"),
@@ -115,12 +114,12 @@ def test_a_unit_cannot_change() -> None:
         (lambda: Unit("ada", alpha_init=0.5), "alpha_init= but learns nothing: add alpha='learn'"),
         (lambda: Unit("ada", alpha=0.5, scope="layer"), "scope= but learns nothing"),
         (lambda: Unit("ada", alpha="learn", scope="world"), "scope is 'world', but must be one of network, layer"),
-        (lambda: Unit.parse("ada(alpha)"), "'alpha' in 'ada\\(alpha\\)' is no setting"),
+        (lambda: Unit.parse("ada(alpha)"), "invalid setting 'alpha' in 'ada\\(alpha\\)'"),
         (lambda: Unit.parse("ada(alpha=1,alpha=2)"), "at most once"),
-        (lambda: Unit.parse("ada(beta=1)"), "'beta=1' in 'ada\\(beta=1\\)' is no setting"),
-        (lambda: Unit.parse("ada(alfa=0.3)"), "'alfa=0.3' in .* is no setting: did you mean 'alpha'\\? Write each of"),
+        (lambda: Unit.parse("ada(beta=1)"), "unit 'ada': unknown setting 'beta'; available: alpha, c"),
+        (lambda: Unit.parse("ada(alfa=0.3)"), "unknown setting 'alfa'; did you mean 'alpha'\\? available: alpha, c"),
         (lambda: Unit.parse("ada("), "write a kind and its settings"),
-        (lambda: Unit.parse(3), "3 is no unit"),  # type: ignore[arg-type]
+        (lambda: Unit.parse(3), "invalid unit 3; give its kind"),  # type: ignore[arg-type]
         (lambda: Unit("ada").apical, "'ada' is standard and has no apical branch"),
         (lambda: Unit("ada", alpha="learn", scope="channel").layers().activation(), "say how many with channels="),
     ],
@@ -258,8 +257,8 @@ def test_users_register_their_own_kinds() -> None:
         ("relu", {"activation": nn.GELU}, "there is a unit 'relu' already: register yours under another name"),
         ("mine", {"activation": nn.GELU}, "there is a unit 'mine' already"),
         ("a-b", {"activation": nn.GELU}, "'a-b' cannot name a unit"),
-        ("other", {}, "needs either activation="),
-        ("other", {"activation": nn.GELU, "basal": "relu", "apical": "ada"}, "needs either activation="),
+        ("other", {}, "needs one of activation="),
+        ("other", {"activation": nn.GELU, "basal": "relu", "apical": "ada"}, "needs one of activation="),
         ("other", {"basal": "relu"}, "apical of unit 'other' is None"),
         ("other", {"basal": "relu", "apical": "pynada"}, "must name a standard kind"),
         ("other", {"basal": "relu", "apical": "adda"}, "did you mean 'ada'"),
