@@ -45,6 +45,32 @@ def test_users_register_networks(registered: str) -> None:
     assert str(model.unit) == "pynada(alpha=learn,alpha_init=1)"
 
 
+def test_a_network_says_where_alpha_starts_and_whether_it_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    models.register("own-net", Own, alpha_start=(0.2, 0.3), stacks=True)
+    assert str(models.unit_for("own-net", "ada(alpha=learn)")) == "ada(alpha=learn,alpha_init=0.2)"
+    assert str(models.unit_for("own-net", "pynada(alpha=learn)")) == "pynada(alpha=learn,alpha_init=0.3)"
+    written_out = models.unit_for("own-net", "pyramidal(basal=gelu,apical=ada(alpha=learn))")
+    assert str(written_out) == "pyramidal(basal=gelu,apical=ada(alpha=learn,alpha_init=0.3))"
+    assert str(models.unit_for("own-net", "elu")) == "elu"
+    assert models.stacks("own-net")
+    assert [name for name in models.list()[:10] if models.stacks(name)] == [
+        "mlp-1", "mlp-2", "mlp-approx", "lenet", "neuron"
+    ]  # fmt: skip
+    assert not models.stacks("package.that.is:nowhere")
+
+
+@pytest.mark.parametrize("unit", ["gelu", "prelu", "pyramidal(basal=silu,apical=ada)", "rbf(s=learn)"])
+def test_networks_take_any_unit(unit: str) -> None:
+    one, same = (models.create("mlp-1", unit, seed=3, inputs=4, hidden=3, outputs=2) for _ in range(2))
+    relu = models.create("mlp-1", "relu", seed=3, inputs=4, hidden=3, outputs=2)
+    x = torch.randn(5, 4)
+    assert torch.equal(one(x), same(x))
+    assert torch.equal(one.head.weight, relu.head.weight)
+    one(x).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in one.parameters())
+
+
 def test_a_users_network_keeps_its_own_weights_and_the_seed_draws_them(registered: str) -> None:
     one, same = (models.create(registered, "ada", seed=4) for _ in range(2))
     other = models.create(registered, "ada", seed=5)

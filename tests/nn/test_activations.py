@@ -21,6 +21,8 @@ MODULES = [
     LeakyADA(),
     LeakyADA(leak=0.1, alpha=2.0, learnable=True),
     RBF(s=2.0),
+    RBF(s=0.5, learnable=True),
+    RBF(learnable=True, num_parameters=4, dim=-1),
     Swish(),
     Swish(beta=0.5, learnable=False),
     Dendrite(),

@@ -235,6 +235,9 @@ def no_weight_decay(model: nn.Module, *, weight_decay: float | None = None) -> l
     for module in model.modules():
         if isinstance(module, Activation | nn.PReLU):
             spared |= {id(p): p for p in module.parameters()}
+        for name in getattr(module, "learned_settings", ()):  # of an activation of somebody's, see `building.make`
+            parameter: Any = getattr(module, name)
+            spared[id(parameter)] = parameter
     others = [p for p in model.parameters() if id(p) not in spared]
     first: dict[str, Any] = {"params": others}
     if weight_decay is not None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from apical.errors import InvalidArgumentError
 from apical.nn import kinds
+from apical.nn.activations import Activation
 from apical.nn.descriptors import LEARN, Kind, Settings
 from apical.nn.elementwise import Elementwise
 from apical.nn.unit import Unit
@@ -38,7 +39,16 @@ def make(kind: Kind, settings: Settings, count: int = 1, dim: int = 1) -> nn.Mod
         return thing(**values)  # type: ignore[no-any-return]
     if kind.form == "function":
         return Elementwise(thing, learn=learned, num_parameters=count, dim=dim, **values)
-    return thing(**values, learnable=bool(learned), num_parameters=count, dim=dim)  # type: ignore[no-any-return]
+    module = thing(**values, learnable=bool(learned), num_parameters=count, dim=dim)
+    absent = [name for name in learned if name not in module._parameters]
+    if absent:
+        raise InvalidArgumentError(
+            f"the activation of unit {kind.name!r} was called with learnable=True, but has no parameter {absent[0]!r}: "
+            f"register it as self.{absent[0]} = nn.Parameter(...), of shape (num_parameters,)"
+        )
+    if not isinstance(module, Activation):
+        module.learned_settings = tuple(learned)  # for no_weight_decay
+    return module  # type: ignore[no-any-return]
 
 
 def _start(parameter: kinds.Parameter, settings: Settings) -> Any:

@@ -44,7 +44,9 @@ class Elementwise(Activation):
         return self.function(x, **{name: _fitted(name, value, x, dim) for name, value in values.items()})
 
     def extra_repr(self) -> str:
-        return ", ".join(filter(None, (getattr(self.function, "__name__", repr(self.function)), super().extra_repr())))
+        learned = f"learned: {', '.join(self._parameters)}" if self._parameters else ""
+        name = getattr(self.function, "__name__", repr(self.function))
+        return ", ".join(filter(None, (name, super().extra_repr(), learned)))
 
 
 def _fitted(name: str, value: Any, x: Tensor, dim: int) -> Any:

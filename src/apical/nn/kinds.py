@@ -1,5 +1,6 @@
 """The kinds of units by name, built in and registered. Reading it imports no torch, so that studies and reports can."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -48,7 +49,7 @@ def get(name: str) -> Kind | None:
 def find(name: str) -> Kind:
     """The kind of that name, or the one that `package.module:activation` points at."""
     kind = get(name)
-    if kind is None and ":" in str(name):
+    if kind is None and re.fullmatch(r"[^\W\d][\w.]*:[^\W\d][\w.]*", str(name)):
         kind = _imported(name)
     if kind is None:
         more = "pyramidal(basal=..., apical=...) joins two, 'package.module:activation' and register_unit add your own"
@@ -227,6 +228,7 @@ def _aliases() -> dict[str, Kind]:
     return known
 
 
+@cache
 def _imported(name: str) -> Kind:
     """The kind of an activation that has a place of its own: `package.module:Activation`."""
     from apical.nn import building  # noqa: PLC0415  torch
@@ -239,10 +241,10 @@ def load(path: str) -> Any:
     module, _, attribute = path.partition(":")
     try:
         thing: Any = import_module(module)
-    except ImportError as error:
+    except Exception as error:  # somebody's module may raise anything
         raise InvalidArgumentError(
-            f"unit {path!r} cannot be imported ({error}): write package.module:activation, with the package installed "
-            "or in a folder on PYTHONPATH"
+            f"unit {path!r} cannot be imported ({type(error).__name__}: {error}): write package.module:activation, "
+            "with the package installed or in a folder on PYTHONPATH"
         ) from error
     for part in attribute.split("."):
         thing = getattr(thing, part, None)

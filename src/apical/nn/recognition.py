@@ -33,7 +33,8 @@ def unit_of(what: Any) -> Unit:
     for home in (nn.functional, torch):
         if name in (*catalogue.PAPER, *catalogue.OTHERS) and getattr(home, name, None) is what:
             return Unit(name)
-    return Unit(_own(what, what, getattr(what, "__qualname__", type(what).__name__)).name)
+    qualname = name if getattr(torch, name, None) is what else getattr(what, "__qualname__", type(what).__name__)
+    return Unit(_own(what, what, qualname).name)
 
 
 @cache
