@@ -1,5 +1,7 @@
 """What apical raises: every message is one sentence that says what, which value, what is allowed, what to do."""
 
+from collections.abc import Iterable
+
 
 class ApicalError(Exception):
     """The parent of all errors that apical raises on purpose."""
@@ -47,3 +49,20 @@ class AlreadyEvaluatedError(TrainingError):
 
 class StudyError(ApicalError, ValueError):
     """A study file that is wrong, or a study that cannot be planned or read; the message lists every fault."""
+
+
+def unknown(what: str, name: object, known: Iterable[str], more: str = "") -> str:
+    """The sentence about a name that is not among the `known` ones; `more` says how to add one, or what else works.
+
+    Examples:
+        >>> unknown("network", "lenet-5", ["mlp-1", "lenet"])
+        "unknown network 'lenet-5'; did you mean 'lenet'? available: mlp-1, lenet"
+    """
+    from difflib import get_close_matches  # noqa: PLC0415  only who mistypes waits for it
+
+    names = list(known)
+    close = get_close_matches(str(name).lower(), names, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"unknown {what} {name!r:.100}; {hint}available: {', '.join(names) or 'none'}" + (
+        f"; {more}" if more else ""
+    )

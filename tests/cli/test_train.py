@@ -91,8 +91,8 @@ def test_regression_data_gets_a_regression_loss(folder, capsys):
     ("arguments", "words"),
     [
         (["train", "--model", "mlp-1"], "--data and --model"),
-        (["train", "--data", "digits", "--model", "mlp-3"], "'mlp-3' is no network"),
-        (["train", "--data", "digits", "--model", "mlp-1", "--unit", "rleu"], "'rleu' is no kind of unit"),
+        (["train", "--data", "digits", "--model", "mlp-3"], "unknown network 'mlp-3'"),
+        (["train", "--data", "digits", "--model", "mlp-1", "--unit", "rleu"], "unknown unit 'rleu'"),
         (["train", "--data", "digits", "--model", "mlp-1", "--set", "epoch=3"], "epoch"),
         (["train", "--data", "digits", "--model", "mlp-1", "--set", "epochs"], "write name=value"),
         (["train", "--resume", "nowhere"], "no trial's folder"),

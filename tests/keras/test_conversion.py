@@ -260,7 +260,7 @@ class Subclassed(keras.Model):
         (
             lambda: convert(sequential(), "adda"),
             errors.InvalidArgumentError,
-            "'adda' is no kind of unit: there are relu",
+            "unknown unit 'adda'; did you mean 'ada'",
         ),
         (
             lambda: convert(Subclassed(), "ada"),

@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from keras import ops
 
 import apical
 from apical import keras as ak
 from apical.errors import ApicalError
-from apical.keras.unit import KINDS, Unit
+from apical.keras.unit import KINDS, layer, parse
 from apical.kernels import composite
 
 X = np.concatenate([np.linspace(-50, 50, 2001), [0, 1e4, -1e4, 1e15, 1e17, 3e38, -3e38, np.inf, -np.inf]]).astype(
@@ -39,24 +40,31 @@ def test_the_baselines_are_the_oracles(gradients: Any, name: str) -> None:
     assert mine[1] == pytest.approx(x.grad.numpy(), rel=1e-6, abs=1e-6, nan_ok=True)
 
 
-@pytest.mark.parametrize("text", [
-    "relu", "leaky_relu(leak=0.2)", "tanh", "rbf", "swish", "swish(scope=layer)", "ada", "ada(alpha=0.3,c=1)",
-    "ada(alpha=learn)", "leaky_ada(alpha=learn,c=-1,leak=0.1,scope=channel,alpha_init=0.5)", "pynrelu", "pynrbf",
-    "pynswish(scope=channel)", "pynada(alpha=0.3,c=1)", "leaky_pynada(alpha=learn,scope=layer,alpha_init=0.7)",
-])  # fmt: skip
-def test_both_halves_read_one_vocabulary(text: str) -> None:
-    mine, theirs = Unit.parse(text), apical.Unit.parse(text)
-    assert str(mine) == str(theirs)
-    assert {name: getattr(mine, name) for name in theirs.settings} == theirs.settings
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kinds_of_the_paper_have_keras_layers(kind: str) -> None:
+    for branch in (parse(kind).basal, *([parse(kind).apical] if parse(kind).pyramidal else [])):
+        assert layer(branch) is not None
     assert apical.Unit.kinds()[: len(KINDS)] == KINDS
 
 
-@pytest.mark.parametrize("text", [
-    "rleu", "ada(", "ada(alpha)", "ada(alpha=)", "ada(beta=1)", "ada(alpha=-1)", "ada(alpha=x)", "ada(leak=0.1)",
-    "relu(c=1)", "leaky_ada(leak=2)", "ada(scope=layer)", "ada(alpha=learn,scope=world)", "ada(alpha_init=0.5)",
-    "ada(alpha=1,alpha=2)",
-])  # fmt: skip
-def test_both_halves_refuse_the_same(text: str) -> None:
-    for vocabulary in (Unit, apical.Unit):
-        with pytest.raises(ApicalError):
-            vocabulary.parse(text)
+@pytest.mark.parametrize("text", ["rbf(s=2)", "swish(beta=0.5)", "swish(beta_init=0.5)", "ada(alpha=0.3,c=1)"])
+def test_a_unit_computes_the_same_in_both_halves(text: str) -> None:
+    x = X[:-1].astype("float32")
+    mine = layer(parse(text))(x)
+    theirs = apical.Unit.parse(text).layers().activation()(torch.from_numpy(x))
+    assert ops.convert_to_numpy(mine) == pytest.approx(theirs.detach().numpy(), rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("rleu", "unknown unit 'rleu'; did you mean 'relu'"),
+        ("ada(beta=1)", "unknown setting 'beta'"),
+        ("gelu", "unknown unit for Keras 'gelu'; .*available: relu, leaky_relu"),
+        ("pyramidal(basal=relu,apical=mish)", "unknown unit for Keras 'mish'"),
+        ("pynrbf(s=learn)", "unit 'pynrbf\\(s=learn\\)' learns s, but RBF for Keras has a fixed one"),
+    ],
+)
+def test_what_has_no_keras_layer_is_one_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(ApicalError, match=sentence):
+        parse(text)

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from apical import Unit, models
 from apical.models.resnet import BASIC, ApicalResNet, ResNet
+from apical.nn.catalogue import PAPER
 
 Make = Callable[..., Any]
-KINDS = Unit.kinds()
+KINDS = tuple(PAPER)
 PYRAMIDAL = [kind for kind in KINDS if Unit(kind).pyramidal]
 
 

@@ -45,6 +45,32 @@ def test_users_register_networks(registered: str) -> None:
     assert str(model.unit) == "pynada(alpha=learn,alpha_init=1)"
 
 
+def test_a_network_says_where_alpha_starts_and_whether_it_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    models.register("own-net", Own, alpha_start=(0.2, 0.3), stacks=True)
+    assert str(models.unit_for("own-net", "ada(alpha=learn)")) == "ada(alpha=learn,alpha_init=0.2)"
+    assert str(models.unit_for("own-net", "pynada(alpha=learn)")) == "pynada(alpha=learn,alpha_init=0.3)"
+    written_out = models.unit_for("own-net", "pyramidal(basal=gelu,apical=ada(alpha=learn))")
+    assert str(written_out) == "pyramidal(basal=gelu,apical=ada(alpha=learn,alpha_init=0.3))"
+    assert str(models.unit_for("own-net", "elu")) == "elu"
+    assert models.stacks("own-net")
+    assert [name for name in models.list()[:10] if models.stacks(name)] == [
+        "mlp-1", "mlp-2", "mlp-approx", "lenet", "neuron"
+    ]  # fmt: skip
+    assert not models.stacks("package.that.is:nowhere")
+
+
+@pytest.mark.parametrize("unit", ["gelu", "prelu", "pyramidal(basal=silu,apical=ada)", "rbf(s=learn)"])
+def test_networks_take_any_unit(unit: str) -> None:
+    one, same = (models.create("mlp-1", unit, seed=3, inputs=4, hidden=3, outputs=2) for _ in range(2))
+    relu = models.create("mlp-1", "relu", seed=3, inputs=4, hidden=3, outputs=2)
+    x = torch.randn(5, 4)
+    assert torch.equal(one(x), same(x))
+    assert torch.equal(one.head.weight, relu.head.weight)
+    one(x).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in one.parameters())
+
+
 def test_a_users_network_keeps_its_own_weights_and_the_seed_draws_them(registered: str) -> None:
     one, same = (models.create(registered, "ada", seed=4) for _ in range(2))
     other = models.create(registered, "ada", seed=5)
@@ -97,12 +123,12 @@ def test_a_factory_by_its_path_works_wherever_a_name_does(tmp_path: Path, monkey
             "lenet-5",
             "ada",
             {},
-            "'lenet-5' is no network: did you mean 'lenet'\\? There are mlp-1, .*char-cnn-se, neuron; ",
+            "unknown network 'lenet-5'; did you mean 'lenet'\\? available: mlp-1, .*char-cnn-se, neuron; ",
         ),
-        ("xyz", "ada", {}, "'xyz' is no network: there are mlp-1"),
+        ("xyz", "ada", {}, "unknown network 'xyz'; available: mlp-1"),
         ("lenet", "ada", {"classes": 3}, "'lenet' has no 'classes': its dimensions are in_channels=1, image_size=32"),
-        ("lenet", "aad", {}, "'aad' is no kind of unit: did you mean 'ada'"),
-        ("lenet", None, {}, "None is no unit"),
+        ("lenet", "aad", {}, "unknown unit 'aad'; did you mean 'ada'"),
+        ("lenet", None, {}, "invalid unit None"),
         ("lenet", "ada", {"image_size": 15}, "image_size is 15, but lenet needs images of 16 pixels or more"),
         ("vgg-9", "ada", {"image_size": 31}, "image_size is 31, but the pools need 32 pixels or more"),
         ("mlp-1", "ada", {"hidden": (3, 4)}, "hidden is \\(3, 4\\), but mlp-1 needs the size of 1 hidden layer"),

@@ -21,6 +21,8 @@ MODULES = [
     LeakyADA(),
     LeakyADA(leak=0.1, alpha=2.0, learnable=True),
     RBF(s=2.0),
+    RBF(s=0.5, learnable=True),
+    RBF(learnable=True, num_parameters=4, dim=-1),
     Swish(),
     Swish(beta=0.5, learnable=False),
     Dendrite(),
@@ -80,10 +82,14 @@ def test_inplace_is_accepted_and_ignored() -> None:
     assert torch.equal(x, X)
 
 
-def test_positional_arguments_are_refused() -> None:
-    for kind in (ADA, LeakyADA, RBF, Swish, Dendrite):
-        with pytest.raises(TypeError):
-            kind(1.0)
+@pytest.mark.parametrize("kind", [ADA, LeakyADA, RBF, Swish, Dendrite])
+def test_inplace_may_come_first_as_in_torch_and_nothing_else_may(kind) -> None:
+    torch.testing.assert_close(kind(True)(X.clone()), kind()(X))
+    assert repr(kind(True)) == repr(kind(inplace=True)) == repr(kind())
+    with pytest.raises(TypeError, match="the only positional argument is inplace"):
+        kind(1.0)
+    with pytest.raises(TypeError):
+        kind(True, 1.0)
 
 
 def test_learned_alpha_is_held_at_the_floor_and_comes_back() -> None:

@@ -9,6 +9,7 @@ from torch import nn
 from apical import PyramidalConv2d, PyramidalLinear, Unit
 from apical.errors import InvalidArgumentError
 from apical.nn import initialise_
+from apical.nn.catalogue import PAPER
 
 
 class Network(nn.Module):
@@ -29,7 +30,7 @@ def standard_weights(model: Network) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("unit", Unit.kinds())
+@pytest.mark.parametrize("unit", [*PAPER, "prelu", "pyramidal(basal=gelu,apical=sine)"])
 def test_pyramidal_and_standard_networks_share_their_basal_weights_bit_for_bit(unit: str, groups: int) -> None:
     reference, model = Network("relu", groups), Network(unit, groups)
     initialise_(reference, seed=3)

@@ -4,17 +4,19 @@ import copy
 import io
 import math
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 import apical
 from apical import Unit
 from apical.errors import ApicalError, InvalidArgumentError
-from apical.nn import kinds
+from apical.nn import Parameter, kinds
+from apical.nn.catalogue import OTHERS, PAPER
 
 STANDARD = ("relu", "leaky_relu", "tanh", "rbf", "swish", "ada", "leaky_ada")
 PYRAMIDAL = {
@@ -24,11 +26,15 @@ PYRAMIDAL = {
     "pynada": ("relu", "ada"),
     "leaky_pynada": ("leaky_relu", "leaky_ada"),
 }
-LEARNED = ("ada(alpha=learn)", "leaky_ada(alpha=learn)", "swish", "pynada(alpha=learn)", "pynswish")
+LEARNED = (
+    "ada(alpha=learn)", "leaky_ada(alpha=learn)", "swish", "pynada(alpha=learn)", "pynswish", "rbf(s=learn)",
+    "sine(omega=learn)", "pyramidal(basal=gelu,apical=ada(alpha=learn))",
+)  # fmt: skip
+NAMES = ("alpha", "beta", ".s", ".omega")
 
 
-def test_there_are_twelve_kinds() -> None:
-    assert Unit.kinds() == (*STANDARD, *PYRAMIDAL)
+def test_the_papers_twelve_kinds_come_first() -> None:
+    assert Unit.kinds()[:12] == (*STANDARD, *PYRAMIDAL)
     assert [kind for kind in Unit.kinds() if Unit(kind).pyramidal] == list(PYRAMIDAL)
 
 
@@ -45,32 +51,77 @@ def test_branches_inherit_the_settings_they_know() -> None:
     assert unit.apical == Unit("leaky_ada", alpha="learn", alpha_init=0.5, c=1, leak=0.2, scope="layer")
 
 
-positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False)
-finite = st.floats(allow_infinity=False, allow_nan=False)
+def numbers(parameter: Parameter) -> st.SearchStrategy[float]:
+    """What the parameter allows."""
+    low = parameter.above if parameter.minimum is None else parameter.minimum
+    open_below = parameter.above is not None and parameter.minimum is None
+    limits = {"min_value": low, "max_value": parameter.maximum, "exclude_min": open_below}
+    return st.floats(**limits, allow_infinity=False, allow_nan=False)
 
 
 @st.composite
-def units(draw: st.DrawFn) -> Unit:
-    kind = draw(st.sampled_from((*STANDARD, *PYRAMIDAL)))
+def standard_or_named(draw: st.DrawFn) -> Unit:
+    """Any kind with any settings."""
+    kind = kinds.find(draw(st.sampled_from((*PAPER, *OTHERS))))
     settings: dict[str, object] = {}
-    for name, values in {"alpha": positive | st.just("learn"), "c": finite, "leak": st.floats(0, 1)}.items():
-        if name in kinds.find(kind).settings and draw(st.booleans()):
-            settings[name] = draw(values)
-    if settings.get("alpha") == "learn" and draw(st.booleans()):
-        settings["alpha_init"] = draw(positive)
-    if settings.get("alpha") == "learn" or kinds.find(kind).learns:
+    for p in kind.parameters:
+        if draw(st.booleans()):
+            settings[p.name] = draw(st.sampled_from(p.choices) if p.choices else numbers(p))
+        elif p.learnable and draw(st.booleans()):
+            settings[p.name] = "learn"
+        if settings.get(p.name, p.default) == "learn" and draw(st.booleans()):
+            settings[f"{p.name}_init"] = draw(numbers(p))
+    if any(settings.get(p.name, p.default) == "learn" for p in kind.parameters):
         settings["scope"] = draw(st.sampled_from(kinds.SCOPES))
-    return Unit(kind, **settings)
+    assume(kind.conflict is None or not kind.conflict({p.name: p.default for p in kind.parameters} | settings))
+    return Unit(kind.name, **settings)
 
 
-@given(units())
+standard = standard_or_named().filter(lambda unit: not unit.pyramidal)
+written_out = st.builds(lambda basal, apical: Unit("pyramidal", basal=basal, apical=apical), standard, standard)
+units = standard_or_named() | written_out
+
+
+@given(units)
+@settings(max_examples=300, deadline=None)
 def test_parse_and_str_are_inverse(unit: Unit) -> None:
-    assert Unit.parse(str(unit)) == unit
-    assert hash(Unit.parse(str(unit))) == hash(unit)
-    assert str(Unit.parse(str(unit))) == str(unit)
+    again = Unit.parse(str(unit))
+    assert again == unit
+    assert hash(again) == hash(unit)
+    assert str(again) == str(unit)
+    assert Unit.parse(str(unit).replace(",", " , ").replace("=", " = ").replace("(", " ( ")) == unit
 
 
-@given(st.text(alphabet="adpynrelu(),=0.1 c_-\n", max_size=40))
+@given(units)
+@settings(deadline=None)
+def test_copies_and_pickles_are_equal(unit: Unit) -> None:
+    for other in (copy.copy(unit), copy.deepcopy(unit), pickle.loads(pickle.dumps(unit)), unit.with_()):
+        assert other == unit
+        assert str(other) == str(unit)
+    assert eval(repr(unit), {"Unit": Unit}) == unit
+
+
+@given(units, st.data())
+@settings(deadline=None)
+def test_a_unit_with_another_value_differs_in_that_alone(unit: Unit, data: st.DataObject) -> None:
+    numeric = [p for p in unit.parameters if not p.choices]
+    assume(numeric)
+    p = data.draw(st.sampled_from(numeric))
+    value = data.draw(numbers(p))
+    try:
+        other = unit.with_(**{p.name: value, f"{p.name}_init": None, **({} if unit.learned else {"scope": None})})
+    except InvalidArgumentError as error:
+        assert "learns nothing" in str(error) or "must not be above" in str(error)  # noqa: PT017
+        return
+    assert getattr(other, p.name) == value
+    assert unit.learned or replace(unit, **{p.name: value}) == other
+    for q in unit.parameters:
+        if q.name != p.name:
+            assert getattr(other, q.name) == getattr(unit, q.name)
+
+
+@given(st.text(alphabet="adpynrelu(),=0.1 c_-:\n", max_size=40))
+@settings(deadline=None)
 def test_any_text_is_a_unit_or_one_sentence(text: str) -> None:
     try:
         unit = Unit.parse(text)
@@ -90,10 +141,50 @@ def test_any_text_is_a_unit_or_one_sentence(text: str) -> None:
         ("leaky_ada(leak=0.01)", "leaky_ada"),
         ("swish(scope=channel)", "swish(scope=channel)"),
         ("relu()", "relu"),
+        ("swish(beta=learn)", "swish"),
+        ("swish(beta=1)", "swish(beta=1)"),
+        ("swish(beta=learn,beta_init=0.1)", "swish(beta_init=0.1)"),
+        ("rbf(s=learn,s_init=0.1)", "rbf(s=learn,s_init=0.1)"),
+        ("elu(alpha=0.5)", "elu(alpha=0.5)"),
+        ("gelu(approximate=none)", "gelu"),
+        ("gelu(approximate=tanh)", "gelu(approximate=tanh)"),
+        ("prelu(scope=layer)", "prelu"),
+        ("GELU", "gelu"),
+        ("nn.Mish", "mish"),
+        ("torch.nn.ELU(alpha=2)", "elu(alpha=2)"),
+        ("LeakyADA(leak=0.2)", "leaky_ada(leak=0.2)"),
+        ("pyramidal( basal = gelu , apical = ada( alpha=0.5 , c=0 ) )", "pyramidal(basal=gelu,apical=ada(alpha=0.5))"),
     ],
 )
 def test_the_short_form_leaves_defaults_out(text: str, short: str) -> None:
     assert str(Unit.parse(text)) == short
+
+
+def test_settings_of_other_kinds_are_none_and_of_no_kind_an_error() -> None:
+    unit = Unit("ada")
+    assert (unit.alpha, unit.beta, unit.beta_init, unit.leak, unit.lambd) == (1.0, None, None, None, None)
+    with pytest.raises(AttributeError, match="unit 'ada' has no 'gamma'; it has alpha, c, scope"):
+        unit.gamma  # noqa: B018
+
+
+def test_a_unit_that_is_written_out_sets_the_branch_that_has_the_setting() -> None:
+    unit = Unit.parse("pyramidal(basal=leaky_relu,apical=ada)")
+    assert str(unit.with_(alpha=0.5, leak=0.2)) == "pyramidal(basal=leaky_relu(leak=0.2),apical=ada(alpha=0.5))"
+    assert (unit.alpha, unit.leak, unit.scope, unit.alpha_init) == (1.0, 0.01, "network", None)
+    learned = unit.with_(alpha="learn", alpha_init=0.3, scope="layer")
+    assert str(learned) == "pyramidal(basal=leaky_relu,apical=ada(alpha=learn,scope=layer,alpha_init=0.3))"
+    assert (learned.alpha, learned.scope, learned.learned) == ("learn", "layer", ("alpha",))
+    both = Unit.parse("pyramidal(basal=elu(alpha=0.5),apical=ada)")
+    assert str(both.with_(alpha=2)) == "pyramidal(basal=elu(alpha=0.5),apical=ada(alpha=2))"
+
+
+def test_a_unit_that_is_written_out_computes_both_branches() -> None:
+    layer = Unit.parse("pyramidal(basal=gelu,apical=ada(alpha=0.5))").layers().linear(3, 2)
+    x = torch.randn(4, 3)
+    basal, apical_ = nn.functional.linear(x, layer.weight).chunk(2, -1)
+    torch.testing.assert_close(layer(x), nn.functional.gelu(basal) + apical.functional.ada(apical_, 0.5))
+    named = Unit.parse("pyramidal(basal=leaky_relu,apical=leaky_ada)")
+    assert (named.basal, named.apical) == (Unit("leaky_pynada").basal, Unit("leaky_pynada").apical)
 
 
 def test_a_unit_cannot_change() -> None:
@@ -104,23 +195,38 @@ def test_a_unit_cannot_change() -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: Unit("ADA"), "'ADA' is no kind of unit: did you mean 'ada'\\?"),
-        (lambda: Unit("rleu"), "'rleu' is no kind of unit: did you mean 'relu'\\? There are relu, leaky_relu, tanh"),
-        (lambda: Unit("relu", alpha=1.0), "'relu' has no setting 'alpha': it takes no settings"),
-        (lambda: Unit("ada", leak=0.1), "'ada' has no setting 'leak': it takes alpha, c"),
+        (lambda: Unit("rleu"), "unknown unit 'rleu'; did you mean 'relu'\\? available: relu, leaky_relu, tanh"),
+        (lambda: Unit("relu", alpha=1.0), "unit 'relu': unknown setting 'alpha'; available: none"),
+        (lambda: Unit("ada", leak=0.1), "unit 'ada': unknown setting 'leak'; available: alpha, c"),
         (lambda: Unit("ada", alpha=-1), "alpha is -1.0, but must be greater than 0 and finite"),
         (lambda: Unit("ada", c=math.inf), "c is inf, but must be finite"),
         (lambda: Unit("ada", alpha="lern"), "alpha is 'lern', but must be a number or 'learn'"),
         (lambda: Unit("leaky_relu", leak=2), "leak is 2.0, but must lie in"),
         (lambda: Unit("ada", alpha_init=0.5), "alpha_init= but learns nothing: add alpha='learn'"),
         (lambda: Unit("ada", alpha=0.5, scope="layer"), "scope= but learns nothing"),
+        (lambda: Unit("relu", scope="layer"), "unit 'relu': unknown setting 'scope'; available: none"),
+        (lambda: Unit("swish", beta=1, beta_init=2), "beta_init= but learns nothing: add beta='learn'"),
+        (lambda: Unit("elu", alpha="learn"), "alpha is 'learn', but must be a number"),
+        (lambda: Unit("rbf", s="learn", s_init="learn"), "s_init is 'learn', but must be a number"),
+        (lambda: Unit("gelu", approximate="fast"), "approximate is 'fast', but must be one of none, tanh"),
+        (lambda: Unit("gelu", approximate=1), "approximate is 1, but must be one of none, tanh"),
+        (lambda: Unit("softshrink", lambd=-1), "lambd is -1.0, but must be at least 0 and finite"),
+        (lambda: Unit("hardtanh", min_val=2), "unit 'hardtanh': min_val is 2.0, but must not be above max_val"),
+        (lambda: Unit("pyramidal"), "unit 'pyramidal' has no basal and no apical: write e.g. pyramidal\\(basal=relu"),
+        (lambda: Unit("pyramidal", basal="relu", apical="pynada"), "apical branch is 'pynada', but must be a standard"),
+        (lambda: Unit.parse("pyramidal(basal=relu,apical=ada,beta=1)"), "unknown setting 'beta'; available: alpha, c"),
+        (lambda: Unit.parse("pyramidal(basal=relu,apical=ada(alpha=1)"), "invalid unit .* write a kind"),
+        (lambda: Unit.parse("no_such_package:Act"), "'no_such_package:Act' cannot be imported .* package.module:activ"),
+        (lambda: Unit.parse("torch.nn:NoSuch"), "module torch.nn has no 'NoSuch'"),
+        (lambda: Unit.parse("torch.nn:Linear"), "must be a factory: called without arguments, it returns a module"),
+        (lambda: Unit.of(3), "invalid unit 3; give its text"),
         (lambda: Unit("ada", alpha="learn", scope="world"), "scope is 'world', but must be one of network, layer"),
-        (lambda: Unit.parse("ada(alpha)"), "'alpha' in 'ada\\(alpha\\)' is no setting"),
+        (lambda: Unit.parse("ada(alpha)"), "invalid setting 'alpha' in 'ada\\(alpha\\)'"),
         (lambda: Unit.parse("ada(alpha=1,alpha=2)"), "at most once"),
-        (lambda: Unit.parse("ada(beta=1)"), "'beta=1' in 'ada\\(beta=1\\)' is no setting"),
-        (lambda: Unit.parse("ada(alfa=0.3)"), "'alfa=0.3' in .* is no setting: did you mean 'alpha'\\? Write each of"),
+        (lambda: Unit.parse("ada(beta=1)"), "unit 'ada': unknown setting 'beta'; available: alpha, c"),
+        (lambda: Unit.parse("ada(alfa=0.3)"), "unknown setting 'alfa'; did you mean 'alpha'\\? available: alpha, c"),
         (lambda: Unit.parse("ada("), "write a kind and its settings"),
-        (lambda: Unit.parse(3), "3 is no unit"),  # type: ignore[arg-type]
+        (lambda: Unit.parse(3), "invalid unit 3; give its kind"),  # type: ignore[arg-type]
         (lambda: Unit("ada").apical, "'ada' is standard and has no apical branch"),
         (lambda: Unit("ada", alpha="learn", scope="channel").layers().activation(), "say how many with channels="),
     ],
@@ -137,17 +243,15 @@ def network(unit: str) -> nn.Sequential:
 
 
 def learned(model: nn.Module) -> dict[str, nn.Parameter]:
-    return {name: p for name, p in model.named_parameters() if name.endswith(("alpha", "beta"))}
+    return {name: p for name, p in model.named_parameters() if name.endswith(NAMES)}
 
 
 @pytest.mark.parametrize("unit", LEARNED)
 @pytest.mark.parametrize(("scope", "sizes"), [("network", [1]), ("layer", [1, 1, 1]), ("channel", [3, 4, 2])])
 def test_scopes(unit: str, scope: str, sizes: list[int]) -> None:
-    parsed = Unit.parse(unit)
-    text = str(Unit(parsed.kind, alpha=parsed.alpha, scope=scope))
-    model = network(text)
+    model = network(str(Unit.parse(unit).with_(scope=scope)))
     assert [p.numel() for p in learned(model).values()] == sizes
-    assert sum(name.endswith(("alpha", "beta")) for name in model.state_dict()) == len(sizes)
+    assert sum(name.endswith(NAMES) for name in model.state_dict()) == len(sizes)
     model(torch.randn(5, 2, 5)).square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
@@ -258,8 +362,8 @@ def test_users_register_their_own_kinds() -> None:
         ("relu", {"activation": nn.GELU}, "there is a unit 'relu' already: register yours under another name"),
         ("mine", {"activation": nn.GELU}, "there is a unit 'mine' already"),
         ("a-b", {"activation": nn.GELU}, "'a-b' cannot name a unit"),
-        ("other", {}, "needs either activation="),
-        ("other", {"activation": nn.GELU, "basal": "relu", "apical": "ada"}, "needs either activation="),
+        ("other", {}, "needs one of activation="),
+        ("other", {"activation": nn.GELU, "basal": "relu", "apical": "ada"}, "needs one of activation="),
         ("other", {"basal": "relu"}, "apical of unit 'other' is None"),
         ("other", {"basal": "relu", "apical": "pynada"}, "must name a standard kind"),
         ("other", {"basal": "relu", "apical": "adda"}, "did you mean 'ada'"),

@@ -72,13 +72,13 @@ mine.toml:4: training.model: this is no training setting: it belongs to the part
 mine.toml:5: groups[1].baseline: no row is called 'nobody'
 mine.toml:8: parts[1].name: string should match pattern
 mine.toml:9: parts[1].data: there is no data set 'fashion-mnst': did you mean 'fashion-mnist'?
-mine.toml:10: parts[1].model: 'mlp-3' is no network: did you mean 'mlp-
+mine.toml:10: parts[1].model: unknown network 'mlp-3'; did you mean 'mlp-
 mine.toml:16: parts[2].split: crema-d has no split 'actress': it has 'paper', 'actor'
 mine.toml:17: parts[2].dims.hiden: network 'mlp-1' has no such argument: it has inputs, hidden, outputs
 mine.toml:18: parts[2].corruptions[1]: 'noise(sigma=1)' is no corruption
 mine.toml:21: parts[3].name: there is a part 'good' already
 mine.toml:24: parts[3].training.batch: batch is 0, but must be at least 1
-mine.toml:27: rows[1].unit: 'adda' is no kind of unit: did you mean 'ada'?
+mine.toml:27: rows[1].unit: unknown unit 'adda'; did you mean 'ada'?
 mine.toml:28: rows[1].paper.nowhere.accuracy: input should be a valid number, not 'much'
 mine.toml:28: rows[1].paper.nowhere.mark: input should be '', 'dagger' or 'ddagger', not 'star'
 mine.toml:32: rows[2].parts[1]: no part is called 'elsewhere*'
@@ -106,7 +106,7 @@ def test_all_faults_are_reported_at_once_with_file_line_and_field(write: Write) 
 def test_a_wrong_unit_is_one_fault_beside_a_relu_row(write: Write) -> None:
     path = write(SMALL.replace('unit = "ada"', 'unit = "adda"'))
     said = refusal(path)
-    assert said.startswith(f"{path}:13: rows[2].unit: 'adda' is no kind of unit: did you mean 'ada'?")
+    assert said.startswith(f"{path}:13: rows[2].unit: unknown unit 'adda'; did you mean 'ada'?")
     assert "already" not in said
 
 
@@ -196,8 +196,8 @@ def test_faults_of_a_variant_lie_in_the_file_that_holds_them(write: Write) -> No
     )
     above = write('extends = "below.toml"\n\n[[rows]]\nunit = "swish"\n\n[[rows]]\nunit = "nix"\n', "above.toml")
     said = refusal(above)
-    assert re.search(r"below.toml:5: parts\[1\].model: 'nix' is no network", said)
-    assert re.search(r"above.toml:7: rows\[3\].unit: 'nix' is no kind of unit", said)
+    assert re.search(r"below.toml:5: parts\[1\].model: unknown network 'nix'", said)
+    assert re.search(r"above.toml:7: rows\[3\].unit: unknown unit 'nix'", said)
 
 
 def test_a_shipped_variant_is_a_study_of_its_own() -> None:

@@ -79,7 +79,7 @@ def test_spellings_of_one_trial_are_one_trial():
         ("loss", "hinge", "loss is 'hinge', but must be one of cross-entropy, binary, squared, l1, mse"),
         ("metric", "f1", "metric is 'f1', but must be one of accuracy"),
         ("precision", "8", "precision is '8'"),
-        ("unit", "adda", "'adda' is no kind of unit"),
+        ("unit", "adda", "unknown unit 'adda'"),
         ("corruptions", "imbalance", "must be a list"),
         ("dims", {"hidden": None}, "dims.hidden is None"),
     ],

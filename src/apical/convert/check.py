@@ -1,7 +1,6 @@
 """What conversion looks at before it changes anything: functions that agree, weights that look trained."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import sqrt
 
 import torch
@@ -16,7 +15,7 @@ POINTS = torch.linspace(-8.0, 8.0, 161, dtype=torch.float64)
 
 def probe(unit: Unit) -> nn.Module:
     """The activation of a standard unit by itself, in float64, to ask it what it computes."""
-    return replace(unit, scope="network").layers().activation().double()
+    return unit.with_(scope="network").layers().activation().double()
 
 
 def function_of(site: Site) -> Callable[[Tensor], Tensor] | None:

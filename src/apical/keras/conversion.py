@@ -9,7 +9,8 @@ from apical.errors import ConversionError
 from apical.keras import graph
 from apical.keras.plan import Filter, Plan
 from apical.keras.report import ConversionReport, Row
-from apical.keras.unit import Unit
+from apical.keras.unit import parse
+from apical.nn.unit import Unit
 
 HIDDEN_KINDS = (
     "relu", "relu6", "leaky_relu", "prelu", "elu", "celu", "selu", "gelu", "silu", "hard_silu", "mish",
@@ -38,7 +39,7 @@ def convert(
             f"convert needs a functional or sequential model, got {type(model).__name__}: "
             "a model written as a class hides its calls, so put layers of apical.keras into its code"
         )
-    wanted = Unit.parse(unit)
+    wanted = parse(unit)
     every: Filter = lambda _name, _layer: True  # noqa: E731
     plan = Plan(list(graph.members(model)), wanted, filter_fn or every, tuple(kinds), keep_function)
     if not any(row.converted for row in plan.rows):

@@ -14,7 +14,8 @@ from apical.keras import graph
 from apical.keras.branches import join, reseeded
 from apical.keras.pyramidal import PyramidalConv1D, PyramidalConv2D, PyramidalDense
 from apical.keras.report import Row
-from apical.keras.unit import Unit
+from apical.keras.unit import layer as layer_of
+from apical.nn.unit import Unit
 
 NEURONS = {
     keras.layers.Dense: PyramidalDense,
@@ -48,7 +49,7 @@ class Plan:
         self, members: list[graph.Member], unit: Unit, filter_fn: Filter, kinds: tuple[str, ...], keep_function: bool
     ) -> None:
         self.unit, self.filter_fn, self.kinds, self.keep_function = unit, filter_fn, kinds, keep_function
-        self.basal, self.apical = unit.branches or (unit.kind, "")
+        self.branches = {"basal": unit.basal} | ({"apical": unit.apical} if unit.pyramidal else {})
         self.rows: list[Row] = []
         self.sides: list[Side] = []
         self._makers: dict[int, Callable[[Any], Any]] = {}
@@ -68,7 +69,7 @@ class Plan:
         if before is None:
             return
         reason = self._why_kept(name, operation, before)
-        if not reason and self.unit.branches is None:
+        if not reason and not self.unit.pyramidal:
             self._makers[id(operation)] = self._with_activation
         elif not reason:
             reason = self._plan_neuron(operation, before)
@@ -116,7 +117,8 @@ class Plan:
 
     def _check_function(self, operation: Any, before: str) -> None:
         slope = getattr(operation, "negative_slope", 0.0)
-        same = before == self.basal and slope == (self.unit.leak if self.basal == "leaky_relu" else 0.0)
+        basal = self.branches["basal"]
+        same = before == basal.kind and slope == (basal.leak if basal.kind == "leaky_relu" else 0.0)
         if self.keep_function and not same:
             raise ConversionError(
                 f"keep_function=True needs the activation of the unit's basal branch, "
@@ -142,7 +144,7 @@ class Plan:
             self._starts[id(new)] = self._starts[id(layer)]
         if id(layer) in self._ends:
             self._ends[id(new)] = side = self._ends[id(layer)]
-            side.activation = self._activation(self.apical, layer)
+            side.activation = self._activation("apical", layer)
         return new
 
     def call(self, layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -154,28 +156,29 @@ class Plan:
             output = keras.layers.Add()([output, self._ends[id(layer)].output()])
         return output
 
-    def _activation(self, kind: str, layer: Any) -> Any:
+    def _activation(self, branch: str, layer: Any) -> Any:
         """A new activation; with network scope, the one that all layers share."""
-        if kind in self._shared:
-            return self._shared[kind]
+        if branch in self._shared:
+            return self._shared[branch]
         axis = 1 if getattr(layer, "data_format", None) == "channels_first" else -1
         channels = getattr(layer, "units", getattr(layer, "filters", None)) or graph.channels(layer)
-        new = self.unit.layer(kind, channels=channels, axis=axis, dtype=getattr(layer, "dtype_policy", None))
-        if self.unit.scope == "network" and new.weights:
+        unit = self.branches[branch]
+        new = layer_of(unit, channels=channels, axis=axis, dtype=getattr(layer, "dtype_policy", None))
+        if unit.scope == "network" and new.weights:
             new.shared = uuid4().hex
-            self._shared[kind] = new
+            self._shared[branch] = new
         return new
 
     def _with_activation(self, layer: Any) -> Any:
         """The same layer with the unit's (basal) activation, or an Activation layer where it was nothing else."""
-        new = self._activation(self.basal, layer)
+        new = self._activation("basal", layer)
         if graph.is_only_activation(layer):
             return keras.layers.Activation(new, name=layer.name, dtype=getattr(layer, "dtype_policy", None))
         return type(layer).from_config({**layer.get_config(), "activation": new})
 
     def _neuron(self, layer: Any, norm: Any) -> Any:
         config = {k: v for k, v in layer.get_config().items() if k not in ("activation", "quantization_config")}
-        basal, apical = self._activation(self.basal, layer), self._activation(self.apical, layer)
+        basal, apical = self._activation("basal", layer), self._activation("apical", layer)
         return NEURONS[type(layer)](**config, basal=basal, apical=apical, norm=norm)
 
     # Weights

@@ -92,6 +92,8 @@ def _activation_to_keras(module: Any) -> Any:
             layer.learned.assign(_array(getattr(module, module.learned)))
         return layer
     if type(module) is nn.RBF:
+        if module.learned in module._parameters:
+            raise ConversionError("to_keras cannot carry an RBF that learns s: RBF for Keras has a fixed one")
         return ours.RBF(s=module.s)
     if type(module) is torch_nn.LeakyReLU:
         return keras.layers.LeakyReLU(negative_slope=module.negative_slope)

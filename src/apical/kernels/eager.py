@@ -170,7 +170,7 @@ def _fit(gradient: Tensor | None, value: Tensor) -> Tensor | None:
 
 
 def _broadcast(x: Tensor, alpha: Value, c: Value, floor: float, dim: int) -> tuple[Value, Value]:
-    return broadcast(_above(alpha, floor), x, dim), broadcast(c, x, dim)
+    return broadcast(above(alpha, floor), x, dim), broadcast(c, x, dim)
 
 
 def broadcast(value: Value, x: Tensor, dim: int) -> Value:
@@ -185,7 +185,7 @@ def broadcast(value: Value, x: Tensor, dim: int) -> Value:
     return value.reshape(shape)
 
 
-def _above(value: Value, floor: float) -> Value:
+def above(value: Value, floor: float) -> Value:
     """`value`, held at `floor` from below; its gradient passes straight through, so that it can come back."""
     if not isinstance(value, Tensor) or not floor:
         return value

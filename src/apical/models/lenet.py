@@ -36,7 +36,7 @@ def _side(image_size: int) -> int:
     return side
 
 
-@built_in("lenet", alpha_start=(0.1, 0.7))
+@built_in("lenet", alpha_start=(0.1, 0.7), stacks=True)
 def lenet(unit: Unit, *, in_channels: int = 1, image_size: int = 32, outputs: int = 10) -> LeNet:
     """LeNet for 32x32 images."""
     return LeNet(unit, in_channels=in_channels, image_size=image_size, outputs=outputs)

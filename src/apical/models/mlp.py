@@ -1,4 +1,4 @@
-"""Multi-layer perceptrons: 784-100-10 and 784-100-10-10 for Fashion-MNIST, 1-20-1 for curves; and one neuron."""
+"""Multi-layer perceptrons: 784-100-10 and 784-100-10-10 for Fashion-MNIST, 1-20-1 for curves."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -24,40 +24,22 @@ class MLP(nn.Module):
         return self.head(self.hidden(x.flatten(1)))  # type: ignore[no-any-return]
 
 
-@built_in("mlp-1", alpha_start=(1.0, 0.1))
+@built_in("mlp-1", alpha_start=(1.0, 0.1), stacks=True)
 def mlp_1(unit: Unit, *, inputs: int = 784, hidden: int | Sequence[int] = 100, outputs: int = 10) -> MLP:
     """One hidden layer."""
     return MLP(unit, inputs=inputs, hidden=_sizes("mlp-1", hidden, count=1), outputs=outputs)
 
 
-@built_in("mlp-2", alpha_start=(1.0, 1.0))
+@built_in("mlp-2", alpha_start=(1.0, 1.0), stacks=True)
 def mlp_2(unit: Unit, *, inputs: int = 784, hidden: Sequence[int] = (100, 10), outputs: int = 10) -> MLP:
     """Two hidden layers."""
     return MLP(unit, inputs=inputs, hidden=_sizes("mlp-2", hidden, count=2), outputs=outputs)
 
 
-@built_in("mlp-approx", alpha_start=(1.0, 1.0))
+@built_in("mlp-approx", alpha_start=(1.0, 1.0), stacks=True)
 def mlp_approx(unit: Unit, *, inputs: int = 1, hidden: int | Sequence[int] = 20, outputs: int = 1) -> MLP:
     """The network that approximates a function of one variable."""
     return MLP(unit, inputs=inputs, hidden=_sizes("mlp-approx", hidden, count=1), outputs=outputs)
-
-
-class Neuron(nn.Module):
-    """One neuron and nothing else: (N, ...) with `inputs` values each -> (N, 1), the output of its activation."""
-
-    def __init__(self, unit: Unit, *, inputs: int) -> None:
-        super().__init__()
-        self.input_size = (inputs,)
-        self.unit = unit.layers().linear(inputs, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.unit(x.flatten(1))  # type: ignore[no-any-return]
-
-
-@built_in("neuron", alpha_start=(1.0, 1.0))
-def neuron(unit: Unit, *, inputs: int = 2) -> Neuron:
-    """The neuron of Lemma 1, which has to compute XOR."""
-    return Neuron(unit, inputs=inputs)
 
 
 def _sizes(name: str, hidden: int | Sequence[int], *, count: int) -> tuple[int, ...]:

@@ -4,15 +4,14 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import nn
 
-from apical.errors import InvalidArgumentError
+from apical.errors import InvalidArgumentError, unknown
 from apical.nn import Unit, initialise_
 
 Factory = Callable[..., nn.Module]
@@ -20,14 +19,16 @@ Factory = Callable[..., nn.Module]
 
 @dataclass(frozen=True)
 class Network:
-    """A factory, and what the paper says of its first values.
+    """A factory, and what other parts ask about its networks.
 
     `alpha_start`: where a learned alpha starts in standard and in pyramidal neurons, if the unit does not say.
+    `stacks`: several trials of it can be trained as one, see `register`.
     `redraw`: the weights are drawn by `initialise_`; else the factory draws, or loads, its own.
     """
 
     factory: Factory
     alpha_start: tuple[float, float] = (1.0, 1.0)
+    stacks: bool = False
     redraw: bool = False
 
     @property
@@ -43,21 +44,27 @@ _BUILT_IN: dict[str, Network] = {}
 _REGISTERED: dict[str, Network] = {}
 
 
-def built_in(name: str, *, alpha_start: tuple[float, float]) -> Callable[[Factory], Factory]:
-    """Mark a factory as the paper's network of that name; see `Network` for `alpha_start`."""
+def built_in(name: str, *, alpha_start: tuple[float, float], stacks: bool = False) -> Callable[[Factory], Factory]:
+    """Mark a factory as the paper's network of that name; see `Network` for the rest."""
 
     def add(factory: Factory) -> Factory:
-        _BUILT_IN[name] = Network(factory, alpha_start, redraw=True)
+        _BUILT_IN[name] = Network(factory, alpha_start, stacks, redraw=True)
         return factory
 
     return add
 
 
-def register(name: str, factory: Factory) -> None:
+def register(
+    name: str, factory: Factory, *, alpha_start: tuple[float, float] = (1.0, 1.0), stacks: bool = False
+) -> None:
     """Add a network of your own: `factory(unit, **dims)` makes it, asking `unit.layers()` for its neurons.
 
     Its weights stay as the factory makes them, so that it may load trained ones; with `create(..., seed=)` torch's
     generator is seeded while it runs. Call `apical.nn.initialise_` in it for weights that are drawn by name.
+
+    `alpha_start` is where a learned alpha starts, in standard and in pyramidal neurons. `stacks=True` promises that the
+    network is its children one after the other, in the order of `named_children`, so that studies may train several
+    trials as one: layers of `unit.layers()` without norms, `nn.MaxPool2d`, `nn.Linear`, and `nn.Sequential` of these.
     """
     if not (isinstance(name, str) and re.fullmatch(r"\w[\w.-]*", name)):
         raise InvalidArgumentError(f"{name!r} cannot name a network: use letters, digits, '-', '_' and '.'")
@@ -65,18 +72,12 @@ def register(name: str, factory: Factory) -> None:
         raise InvalidArgumentError(f"there is a network {name!r} already: register yours under another name")
     if not callable(factory):
         raise InvalidArgumentError(f"the factory of network {name!r} is {factory!r}, but must be a function of a Unit")
-    _REGISTERED[name] = Network(factory)
+    _REGISTERED[name] = Network(factory, alpha_start, stacks)
 
 
 def names() -> tuple[str, ...]:
     """The names that `create` knows: the paper's networks, then the registered ones."""
-    return (*sorted(_BUILT_IN, key=_ORDER.index), *_REGISTERED)
-
-
-_ORDER = (
-    "mlp-1", "mlp-2", "mlp-approx", "lenet", "vgg-9", "resnet-18", "resnet-50", "char-cnn", "char-cnn-se",
-    "neuron",
-)  # fmt: skip
+    return (*_BUILT_IN, *_REGISTERED)
 
 
 def find(name: str) -> Network:
@@ -86,12 +87,8 @@ def find(name: str) -> Network:
         return network
     if isinstance(name, str) and ":" in name:
         return Network(_imported(name))
-    close = get_close_matches(str(name).lower(), names(), n=1)
-    hint = f"did you mean {close[0]!r}? T" if close else "t"
-    raise InvalidArgumentError(
-        f"{name!r} is no network: {hint}here are {', '.join(names())}; apical.models.register adds others, "
-        "and 'package.module:factory' names a function of your own"
-    )
+    more = "apical.models.register adds others, and 'package.module:factory' names a function of your own"
+    raise InvalidArgumentError(unknown("network", name, names(), more))
 
 
 def takes_unit(name: str) -> bool:
@@ -99,10 +96,16 @@ def takes_unit(name: str) -> bool:
     return find(name).takes_unit
 
 
+def stacks(name: str) -> bool:
+    """True where trials of the network can be trained as one stack; a factory has to be registered to say so."""
+    network = _BUILT_IN.get(name) or _REGISTERED.get(name)
+    return network is not None and network.stacks
+
+
 def create(name: str, unit: "str | Unit | None", *, seed: int | None = None, **dims: Any) -> nn.Module:
     """The network `name` with every neuron a `unit`; `dims` are the keyword-only arguments of its factory.
 
-    First weights are Xavier uniform, biases zero. With `seed` each weight is drawn by (seed, logical name), so that
+    Initial weights are Xavier uniform, biases zero. With `seed` each weight is drawn by (seed, logical name), so that
     networks that differ in their unit alone start from the same weights; without, by torch's global generator.
     """
     network = find(name)
@@ -124,7 +127,7 @@ def unit_for(name: str, unit: str | Unit) -> Unit:
     """The unit as `create` uses it: a learned alpha that does not say where it starts has the network's own start."""
     unit, network = Unit.parse(unit), find(name)
     if unit.alpha == "learn" and unit.alpha_init is None:
-        return replace(unit, alpha_init=network.alpha_start[unit.pyramidal])
+        return unit.with_(alpha_init=network.alpha_start[unit.pyramidal])
     return unit
 
 
@@ -134,11 +137,11 @@ def _checked_dims(name: str, network: Network, dims: dict[str, Any]) -> dict[str
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return dict(dims)
     allowed = {key: p for key, p in parameters.items() if key != "unit" and p.kind is not p.VAR_POSITIONAL}
-    unknown = [key for key in dims if key not in allowed]
-    if unknown:
+    others = [key for key in dims if key not in allowed]
+    if others:
         takes = ", ".join(str(p.replace(annotation=p.empty)) for p in allowed.values()) or "none"
         raise InvalidArgumentError(
-            f"network {name!r} has no {', '.join(map(repr, unknown))}: its dimensions are {takes}"
+            f"network {name!r} has no {', '.join(map(repr, others))}: its dimensions are {takes}"
         )
     return dict(dims)
 
@@ -160,14 +163,14 @@ def _imported(name: str) -> Factory:
     """The function that `package.module:factory` points at."""
     module, _, path = name.partition(":")
     try:
-        found: Any = import_module(module)
+        factory: Any = import_module(module)
     except ImportError as error:
         raise InvalidArgumentError(
             f"network {name!r} cannot be imported ({error}): write package.module:factory, with the package installed "
             "or in a folder on PYTHONPATH"
         ) from error
     for part in path.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
+        factory = getattr(factory, part, None)
+    if not callable(factory):
         raise InvalidArgumentError(f"network {name!r} cannot be made: module {module} has no function {path!r}")
-    return found  # type: ignore[no-any-return]
+    return factory  # type: ignore[no-any-return]

@@ -22,7 +22,7 @@ from apical.nn import Layers, Unit
 WIDTHS = (64, 128, 256, 512)
 Stem = Literal[64, 224]
 Skip = Literal["identity", "apical"]
-Path = tuple[Tensor, ...]
+Inputs = tuple[Tensor, ...]
 """The inputs of the last convolutions, newest last: where longer dendrites may start."""
 
 
@@ -104,11 +104,11 @@ class ApicalBlock(nn.Module):
         dendrite = {"apical_in_channels": passed[0].in_channels, "apical_stride": prod(c.stride for c in passed)}
         self.add_module(self.last, convs[-1].neurons(layers, **dendrite))
 
-    def forward(self, path: Path) -> Path:
+    def forward(self, inputs: Inputs) -> Inputs:
         for name in self.inner:
-            path = (*path, getattr(self, name)(path[-1]))
-        y = getattr(self, self.last)(path[-1], path[-min(self.reach, len(path))])
-        return (*path, y)[-self.reach :]
+            inputs = (*inputs, getattr(self, name)(inputs[-1]))
+        y = getattr(self, self.last)(inputs[-1], inputs[-min(self.reach, len(inputs))])
+        return (*inputs, y)[-self.reach :]
 
 
 class ResNet(nn.Module):

@@ -1,28 +1,54 @@
-"""Modules: activations with fixed or learned parameters, pyramidal neurons, and Unit, which names them all."""
+"""Modules: activations with fixed or learned parameters, pyramidal neurons, and Unit, which names them all.
 
-from apical.nn.activations import ADA, RBF, Dendrite, LeakyADA, Swish, no_weight_decay
-from apical.nn.evolution import evolve_
-from apical.nn.initialisation import initialise_
-from apical.nn.kinds import register_unit
-from apical.nn.layers import Layers, Neuron
-from apical.nn.pyramidal import PyramidalConv1d, PyramidalConv2d, PyramidalConv3d, PyramidalLinear
-from apical.nn.unit import Unit
+The public names, loaded when first used: the descriptors of kinds and Unit do not need torch.
+"""
 
-__all__ = [
-    "ADA",
-    "RBF",
-    "Dendrite",
-    "Layers",
-    "LeakyADA",
-    "Neuron",
-    "PyramidalConv1d",
-    "PyramidalConv2d",
-    "PyramidalConv3d",
-    "PyramidalLinear",
-    "Swish",
-    "Unit",
-    "evolve_",
-    "initialise_",
-    "no_weight_decay",
-    "register_unit",
-]
+from typing import TYPE_CHECKING
+
+from apical import lazy
+
+if TYPE_CHECKING:
+    from apical.nn.activations import ADA as ADA
+    from apical.nn.activations import RBF as RBF
+    from apical.nn.activations import Dendrite as Dendrite
+    from apical.nn.activations import LeakyADA as LeakyADA
+    from apical.nn.activations import Swish as Swish
+    from apical.nn.activations import no_weight_decay as no_weight_decay
+    from apical.nn.descriptors import Kind as Kind
+    from apical.nn.descriptors import Parameter as Parameter
+    from apical.nn.elementwise import Elementwise as Elementwise
+    from apical.nn.evolution import evolve_ as evolve_
+    from apical.nn.initialisation import initialise_ as initialise_
+    from apical.nn.kinds import register_unit as register_unit
+    from apical.nn.layers import Layers as Layers
+    from apical.nn.layers import Neuron as Neuron
+    from apical.nn.pyramidal import PyramidalConv1d as PyramidalConv1d
+    from apical.nn.pyramidal import PyramidalConv2d as PyramidalConv2d
+    from apical.nn.pyramidal import PyramidalConv3d as PyramidalConv3d
+    from apical.nn.pyramidal import PyramidalLinear as PyramidalLinear
+    from apical.nn.unit import Unit as Unit
+
+_HOME = {
+    "ADA": "activations.ADA",
+    "RBF": "activations.RBF",
+    "Dendrite": "activations.Dendrite",
+    "Elementwise": "elementwise.Elementwise",
+    "Kind": "descriptors.Kind",
+    "Layers": "layers.Layers",
+    "LeakyADA": "activations.LeakyADA",
+    "Neuron": "layers.Neuron",
+    "Parameter": "descriptors.Parameter",
+    "PyramidalConv1d": "pyramidal.PyramidalConv1d",
+    "PyramidalConv2d": "pyramidal.PyramidalConv2d",
+    "PyramidalConv3d": "pyramidal.PyramidalConv3d",
+    "PyramidalLinear": "pyramidal.PyramidalLinear",
+    "Swish": "activations.Swish",
+    "Unit": "unit.Unit",
+    "evolve_": "evolution.evolve_",
+    "initialise_": "initialisation.initialise_",
+    "no_weight_decay": "activations.no_weight_decay",
+    "register_unit": "kinds.register_unit",
+}
+
+__all__ = [*_HOME]  # noqa: PLE0604
+__getattr__ = lazy.loader(__name__, _HOME)

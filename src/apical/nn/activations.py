@@ -1,12 +1,12 @@
 """Activation modules: ADA, LeakyADA, RBF, Swish, Dendrite."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from apical import functional
-from apical.errors import InvalidArgumentError
+from apical.errors import DtypeError, InvalidArgumentError
 from apical.functional import check_number
 from apical.kernels import eager
 
@@ -20,7 +20,7 @@ class Activation(nn.Module):
     `learned` names that parameter. `repr` shows the constructor call.
     """
 
-    learned: ClassVar[str | None] = None
+    learned: str | None = None
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
@@ -51,9 +51,16 @@ class Activation(nn.Module):
             setattr(self, name, value)
 
     def reset_parameters(self) -> None:
-        """Put the learned parameter, if there is one, back to its start."""
-        if self.learned is not None and self.learned in self._parameters:
-            nn.init.constant_(getattr(self, self.learned), self._settings[self.learned])
+        """Put what is learned back to its start."""
+        for name, parameter in self._parameters.items():
+            nn.init.constant_(parameter, self._settings[name])  # type: ignore[arg-type]
+
+    def compute(self, x: Tensor, dim: int, **values: Any) -> Tensor:
+        """The activation of `x` with these settings, each a number or a tensor with one value per channel along `dim`.
+
+        With the module's own settings this is `forward`; the stacked trainer gives those of many networks.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no settings that differ between channels")
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self._settings.items())
@@ -71,16 +78,17 @@ class ADA(Activation):
 
     def __init__(
         self,
+        inplace: bool = False,
         *,
         alpha: float = 1.0,
         c: float = 0.0,
         learnable: bool = False,
         num_parameters: int = 1,
         dim: int = 1,
-        inplace: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        check_inplace(type(self), inplace)
         alpha, c = check_number("alpha", alpha, above=0.0), check_number("c", c)
         super().__init__(alpha=alpha, c=c, learnable=learnable, num_parameters=num_parameters, dim=dim)
         self.c, self.leak, self.dim = c, 0.0, dim
@@ -102,24 +110,42 @@ class ADA(Activation):
 class LeakyADA(ADA):
     """Leaky apical dendrite activation, Eq. 6 of the paper: ADA with a slope of `leak` below zero."""
 
-    def __init__(self, *, leak: float = 0.01, **settings: Any) -> None:
+    def __init__(self, inplace: bool = False, *, leak: float = 0.01, **settings: Any) -> None:
         functional.check_leak("leak", leak)
-        super().__init__(**settings)
+        super().__init__(inplace, **settings)
         self.leak = float(leak)
         self._operation = self._operation._replace(leak=self.leak)
         self._settings = {"leak": self.leak, **self._settings}
 
 
 class RBF(Activation):
-    """Gaussian radial basis function exp(-x^2 / s)."""
+    """Gaussian radial basis function exp(-x^2 / s), with s fixed, or learned from there on and kept above 1e-4."""
 
-    def __init__(self, *, s: float = 1.0, inplace: bool = False) -> None:
+    learned = "s"
+    s: float | nn.Parameter
+
+    def __init__(
+        self,
+        inplace: bool = False,
+        *,
+        s: float = 1.0,
+        learnable: bool = False,
+        num_parameters: int = 1,
+        dim: int = 1,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        check_inplace(type(self), inplace)
         s = check_number("s", s, above=0.0)
-        super().__init__(s=s)
-        self.s = s
+        super().__init__(s=s, **_if_learned(learnable, num_parameters, dim))
+        self.dim = dim
+        self._register("s", s, learnable, num_parameters, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.rbf(x, self.s)
+        return self.compute(x, self.dim, s=self.s)
+
+    def compute(self, x: Tensor, dim: int, **values: Any) -> Tensor:
+        return functional.rbf(x, eager.above(values["s"], FLOOR), dim=dim)
 
 
 class Swish(Activation):
@@ -130,15 +156,16 @@ class Swish(Activation):
 
     def __init__(
         self,
+        inplace: bool = False,
         *,
         beta: float = 1.0,
         learnable: bool = True,
         num_parameters: int = 1,
         dim: int = 1,
-        inplace: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        check_inplace(type(self), inplace)
         beta = check_number("beta", beta)
         super().__init__(beta=beta, learnable=learnable, num_parameters=num_parameters, dim=dim)
         self.dim = dim
@@ -147,11 +174,15 @@ class Swish(Activation):
     def forward(self, x: Tensor) -> Tensor:
         return functional.swish(x, self.beta, dim=self.dim)
 
+    def compute(self, x: Tensor, dim: int, **values: Any) -> Tensor:
+        return eager.swish(x, values["beta"], dim)
+
 
 class Dendrite(Activation):
     """The activation observed in human dendrites, Eq. 2 of the paper; for plots and comparison."""
 
-    def __init__(self, *, inplace: bool = False) -> None:
+    def __init__(self, inplace: bool = False) -> None:
+        check_inplace(type(self), inplace)
         super().__init__()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -164,12 +195,12 @@ class Shared(nn.Module):
     The owner is hidden from registration: `state_dict` and `parameters` list the parameter once, under the owner.
     """
 
-    def __init__(self, owner: Activation) -> None:
+    def __init__(self, owner: nn.Module) -> None:
         super().__init__()
         self._owner = (owner,)
 
     @property
-    def owner(self) -> Activation:
+    def owner(self) -> nn.Module:
         """The activation that holds the parameter."""
         return self._owner[0]
 
@@ -180,6 +211,20 @@ class Shared(nn.Module):
         return f"with {self.owner}"
 
 
+def check_inplace(activation: type[nn.Module], inplace: Any) -> None:
+    """`inplace` may come first, as in `nn.ReLU(True)`, and does nothing; a number there is a mistake."""
+    if not isinstance(inplace, bool):
+        raise DtypeError(
+            f"{activation.__name__}({inplace!r}) is ambiguous: the only positional argument is inplace, True or False; "
+            "give settings by name, e.g. ADA(alpha=0.3)"
+        )
+
+
+def _if_learned(learnable: bool, num_parameters: int, dim: int) -> dict[str, Any]:
+    """What `repr` shows of an activation whose setting is learned."""
+    return {"learnable": learnable, "num_parameters": num_parameters, "dim": dim} if learnable else {}
+
+
 def no_weight_decay(model: nn.Module, *, weight_decay: float | None = None) -> list[dict[str, Any]]:
     """Two parameter groups for an optimiser: all others, and what shapes an activation, which is not decayed.
 
@@ -188,8 +233,11 @@ def no_weight_decay(model: nn.Module, *, weight_decay: float | None = None) -> l
     """
     spared: dict[int, nn.Parameter] = {}
     for module in model.modules():
-        if isinstance(module, Activation) and module.learned is not None:
+        if isinstance(module, Activation | nn.PReLU):
             spared |= {id(p): p for p in module.parameters()}
+        for name in getattr(module, "learned_settings", ()):  # of an activation of somebody's, see `building.make`
+            parameter: Any = getattr(module, name)
+            spared[id(parameter)] = parameter
     others = [p for p in model.parameters() if id(p) not in spared]
     first: dict[str, Any] = {"params": others}
     if weight_decay is not None:

@@ -1,4 +1,4 @@
-"""The two branches of a pyramidal layer: their rows in one tensor, their norms, their first weights."""
+"""The two branches of a pyramidal layer: their rows in one tensor, their norms, their initial weights."""
 
 from collections.abc import Callable
 from copy import deepcopy

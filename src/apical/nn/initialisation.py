@@ -1,4 +1,4 @@
-"""Seeded first weights: each parameter from its own generator, keyed by (seed, logical name).
+"""Seeded initial weights: each parameter from its own generator, keyed by (seed, logical name).
 
 A parameter's logical name is its name in the model, with two exceptions. The basal branch of a pyramidal layer `x`
 bears the standard layer's name `x.weight`, the apical branch is `x.apical_weight`. And a module may rename its children

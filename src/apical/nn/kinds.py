@@ -1,235 +1,253 @@
-"""The kinds of neurons by name: their settings, and the activation modules they stand for.
-
-A standard kind names an activation, a pyramidal kind names the standard kinds of its basal and its apical branch.
-"""
+"""The kinds of units by name, built in and registered. Reading it imports no torch, so that studies and reports can."""
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from typing import Any
 
-from torch import nn
+from apical import notation
+from apical.errors import InvalidArgumentError, unknown
+from apical.nn import catalogue
+from apical.nn.descriptors import LEARN, SCOPES, Kind, Parameter, Scope
 
-from apical.errors import InvalidArgumentError
-from apical.functional import check_leak, check_number
-from apical.nn.activations import ADA, RBF, LeakyADA, Swish
+__all__ = [
+    "LEARN",
+    "SCOPES",
+    "Kind",
+    "Parameter",
+    "color",
+    "find",
+    "get",
+    "label",
+    "names",
+    "open_parameters",
+    "parse",
+    "register_unit",
+    "stackable",
+]
 
-Settings = Mapping[str, Any]
-
-SCOPES = ("network", "layer", "channel")
-_START = {"alpha": 1.0, "c": 0.0, "leak": 0.01}
-
-
-@dataclass(frozen=True)
-class Standard:
-    """An activation: `build(settings, count, dim)` makes the module; `learns` names a parameter learned by default."""
-
-    build: Callable[[Settings, int, int], nn.Module]
-    settings: tuple[str, ...] = ()
-    learns: str | None = None
-
-
-@dataclass(frozen=True)
-class Pyramidal:
-    """Two branches, each named by its standard kind."""
-
-    basal: str
-    apical: str
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        return tuple(name for name in _START if name in (*find(self.basal).settings, *find(self.apical).settings))
-
-    @property
-    def learns(self) -> str | None:
-        return find(self.basal).learns or find(self.apical).learns
-
-
-def _ada(module: type[ADA]) -> Callable[[Settings, int, int], nn.Module]:
-    def build(settings: Settings, count: int, dim: int) -> nn.Module:
-        learn = settings["alpha"] == "learn"
-        alpha = settings.get("alpha_init", _START["alpha"]) if learn else settings["alpha"]
-        own = {name: settings[name] for name in ("c", "leak") if name in settings}
-        return module(alpha=alpha, learnable=learn, num_parameters=count, dim=dim, **own)
-
-    return build
-
-
-_BUILT_IN: dict[str, Standard | Pyramidal] = {
-    "relu": Standard(lambda settings, count, dim: nn.ReLU()),
-    "leaky_relu": Standard(lambda settings, count, dim: nn.LeakyReLU(settings["leak"]), ("leak",)),
-    "tanh": Standard(lambda settings, count, dim: nn.Tanh()),
-    "rbf": Standard(lambda settings, count, dim: RBF()),
-    "swish": Standard(lambda settings, count, dim: Swish(num_parameters=count, dim=dim), learns="beta"),
-    "ada": Standard(_ada(ADA), ("alpha", "c")),
-    "leaky_ada": Standard(_ada(LeakyADA), ("alpha", "c", "leak")),
-    "pynrelu": Pyramidal("relu", "relu"),
-    "pynrbf": Pyramidal("relu", "rbf"),
-    "pynswish": Pyramidal("relu", "swish"),
-    "pynada": Pyramidal("relu", "ada"),
-    "leaky_pynada": Pyramidal("leaky_relu", "leaky_ada"),
-}
-_REGISTERED: dict[str, Standard | Pyramidal] = {}
+_REGISTERED: dict[str, Kind] = {}
+_LOCAL: dict[str, Kind] = {}  # made by Unit.of of what has no name: known to this process alone
+_EXAMPLE = "pynada(alpha=0.3,c=1)"
 
 
 def names() -> tuple[str, ...]:
-    """Every kind, the built-in ones first."""
-    return (*_BUILT_IN, *_REGISTERED)
+    """Every kind: the paper's, torch's, then the registered ones."""
+    return (*catalogue.PAPER, *(name for name in catalogue.OTHERS if name not in _REGISTERED), *_REGISTERED)
 
 
-def find(name: str) -> Standard | Pyramidal:
-    """The kind of that name, or the sentence that lists them all."""
-    kind = _BUILT_IN.get(name) or _REGISTERED.get(name)
+def get(name: str) -> Kind | None:
+    """The kind of that name, or of that class of torch; None where it is not known. Nothing is imported for it."""
+    if name == catalogue.WRITTEN_OUT.name:
+        return catalogue.WRITTEN_OUT
+    kind = _REGISTERED.get(name) or catalogue.PAPER.get(name) or catalogue.OTHERS.get(name) or _LOCAL.get(name)
+    return kind or _aliases().get(str(name).removeprefix("torch.").removeprefix("nn."))
+
+
+def find(name: str) -> Kind:
+    """The kind of that name, or the one that `package.module:activation` points at."""
+    kind = get(name)
+    if kind is None and re.fullmatch(r"[^\W\d][\w.]*:[^\W\d][\w.]*", str(name)):
+        kind = _imported(name)
     if kind is None:
-        close = get_close_matches(str(name).lower(), names(), n=1)
-        hint = f"did you mean {close[0]!r}? T" if close else "t"
-        raise InvalidArgumentError(
-            f"{name!r} is no kind of unit: {hint}here are {', '.join(names())}; apical.register_unit adds others"
-        )
+        more = "pyramidal(basal=..., apical=...) joins two, 'package.module:activation' and register_unit add your own"
+        raise InvalidArgumentError(unknown("unit", name, names(), more))
     return kind
+
+
+def parse(text: str) -> tuple[str, dict[str, Any]]:
+    """The kind and the settings in a text like `pynada(alpha=0.3,c=1)`, as they are written there."""
+    return notation.read(text, what="unit", example=_EXAMPLE)
+
+
+def open_parameters(text: str) -> dict[str, Parameter]:
+    """The parameters that a unit has and does not fix in its text, by name: what a study may tune."""
+    name, given = parse(text)
+    if name == catalogue.WRITTEN_OUT.name:
+        branches = [open_parameters(str(given[branch])) for branch in ("basal", "apical") if branch in given]
+        return {key: p for parameters in branches for key, p in parameters.items()}
+    return {p.name: p for p in find(name).parameters if p.name not in given}
+
+
+def stackable(text: str) -> bool:
+    """True where trials of this unit can be computed as one stack."""
+    name, given = parse(text)
+    if name == catalogue.WRITTEN_OUT.name:
+        return all(stackable(str(given[branch])) for branch in ("basal", "apical"))
+    kind = get(name)
+    return kind is not None and kind.stack is not None
+
+
+def label(text: str) -> str:
+    """What tables call a unit: "PyNADA (alpha=0.3)", "GELU + ADA"; a kind that is not known here goes by its name."""
+    name, settings = parse(text)
+    if name == catalogue.WRITTEN_OUT.name and {"basal", "apical"} <= {*settings}:
+        return f"{label(str(settings['basal']))} + {label(str(settings['apical']))}"
+    kind = get(name)
+    shown = kind.label if kind is not None else name.rpartition(":")[2]
+    _, bracket, rest = text.partition("(")
+    return shown + (f" ({rest.rstrip(' )')})" if bracket else "")
+
+
+def color(name: str) -> tuple[str, str] | None:
+    """The colours of a kind on light and on dark pages; None where it has none of its own."""
+    kind = get(name)
+    return None if kind is None else kind.color
 
 
 def register_unit(
     name: str,
     *,
-    activation: Callable[[], nn.Module] | None = None,
+    activation: str | Callable[..., Any] | None = None,
+    function: str | Callable[..., Any] | None = None,
     basal: str | None = None,
     apical: str | None = None,
+    parameters: Mapping[str, Parameter | float | str] | None = None,
+    label: str | None = None,
+    color: str | tuple[str, str] | None = None,
+    stack: bool = False,
+    scope: Scope = "network",
+    group: str | None = None,
 ) -> None:
-    """Add a kind: a standard one by a factory of its activation, or a pyramidal one by the kinds of its branches.
+    """Add a kind: by a function of a tensor, by a factory of its module, or, pyramidal, by the kinds of its branches.
+
+    `parameters` are its settings, each a `Parameter` or simply a default. A `function(x, **settings)` is called with
+    numbers, or with tensors that fit x where they are learned; all of its numbers can be, unless a Parameter says
+    otherwise. A factory is called `activation(**settings)`; where a Parameter is learnable, with `learnable`,
+    `num_parameters` and `dim` too, as `apical.Swish` is.
+
+    `label` and `color` ("#rrggbb", or one for light and one for dark pages) are for reports. `stack=True` promises that
+    each output depends on its own input alone, so that studies may train several trials as one.
 
     Examples:
-        >>> register_unit("gelu", activation=nn.GELU)
-        >>> register_unit("pyngelu", basal="relu", apical="gelu")
+        >>> register_unit("bump", function=lambda x, width: torch.exp(-(x / width) ** 2), parameters={"width": 1.0})
+        >>> layer = Unit.parse("bump(width=learn,width_init=2)").layers().linear(4, 3)
     """
+    _check_name(name)
+    if sum(given is not None for given in (activation, function, basal or apical)) != 1:
+        raise InvalidArgumentError(
+            f"unit {name!r} needs one of activation= (a factory of its module), function= (of a tensor and its "
+            "settings), or both basal= and apical= (names of kinds)"
+        )
+    if isinstance(activation, str) and ":" not in activation:
+        raise InvalidArgumentError(
+            f"activation of unit {name!r} is {activation!r}, but must be a factory: called without arguments, it "
+            "returns a module, e.g. nn.GELU; 'package.module:name' says where one is"
+        )
+    shown, colors = label or name, _colors(name, color)
+    if basal or apical:
+        if parameters:
+            raise InvalidArgumentError(f"unit {name!r} is pyramidal and has the parameters of its branches")
+        kinds = [_branch(name, branch, text) for branch, text in (("basal", basal), ("apical", apical))]
+        branches = str(basal), str(apical)
+        _REGISTERED[name] = catalogue.pyramidal(name, *kinds, branches=branches, label=shown, color=colors)
+        return
+    own = tuple(_parameter(name, key, given, function is not None) for key, given in (parameters or {}).items())
+    learnable = any(p.learnable for p in own)
+    kind = Kind(
+        name,
+        shown,
+        colors,
+        own,
+        build=function or activation,
+        form="function" if function is not None else "activation" if learnable else "module",
+        stack=("values" if function is not None or learnable else "module") if stack else None,
+        scope=scope,
+        group=group or ("leaky" if name.startswith("leaky_") else "standard"),
+    )
+    from apical.nn import building  # noqa: PLC0415  torch, which whoever has an activation has loaded
+
+    building.check_factory(kind)
+    _REGISTERED[name] = kind
+
+
+def _check_name(name: str) -> None:
     if not (isinstance(name, str) and name.isidentifier()):
         raise InvalidArgumentError(f"{name!r} cannot name a unit: use letters, digits and _, not starting with a digit")
-    if name in names():
+    if name in (catalogue.WRITTEN_OUT.name, *catalogue.PAPER, *_REGISTERED):
         raise InvalidArgumentError(f"there is a unit {name!r} already: register yours under another name")
-    if (activation is None) == (basal is None and apical is None):
+
+
+def _colors(name: str, color: str | tuple[str, str] | None) -> tuple[str, str] | None:
+    pair = (color, color) if isinstance(color, str) else color
+    if pair is not None and not (len(pair) == 2 and all(_is_color(c) for c in pair)):
         raise InvalidArgumentError(
-            f"unit {name!r} needs either activation= (a factory of its module) or basal= and apical= (names of kinds)"
+            f"color of unit {name!r} is {color!r}, but must be '#rrggbb', or one for light and one for dark pages"
         )
-    if activation is not None:
-        make = activation
-        _check_factory(name, make)
-        _REGISTERED[name] = Standard(lambda settings, count, dim: make())
-        return
-    for branch, kind in (("basal", basal), ("apical", apical)):
-        if kind is None or isinstance(find(kind), Pyramidal):
-            raise InvalidArgumentError(f"{branch} of unit {name!r} is {kind!r}, but must name a standard kind")
-    _REGISTERED[name] = Pyramidal(str(basal), str(apical))
+    return None if pair is None else (pair[0].lower(), pair[1].lower())
 
 
-def _check_factory(name: str, make: Any) -> None:
-    """Refuse what does not give a module when it is called without arguments, before a network is half built."""
+def _is_color(text: Any) -> bool:
+    return (
+        isinstance(text, str)
+        and len(text) == 7
+        and text[0] == "#"
+        and all(c in "0123456789abcdefABCDEF" for c in text[1:])
+    )
+
+
+def _branch(name: str, branch: str, text: str | None) -> Kind:
+    """The kind of a branch, with the parameters that its text leaves open."""
+    kind = None if text is None else find(parse(str(text))[0])
+    if kind is None or kind.pyramidal:
+        raise InvalidArgumentError(f"{branch} of unit {name!r} is {text!r}, but must name a standard kind")
+    return replace(kind, parameters=tuple(open_parameters(str(text)).values()))
+
+
+_TAKEN = ("kind", "settings", "scope", "basal", "apical", "pyramidal", "layers", "parse", "of", "kinds", "label", LEARN)
+"""What a parameter cannot be called: `Unit` has these."""
+
+
+def _parameter(unit: str, name: str, given: Parameter | float | str, learnable: bool) -> Parameter:
+    if not name.isidentifier() or name in _TAKEN or name.endswith("_init") or name.startswith("_"):
+        raise InvalidArgumentError(
+            f"parameter {name!r} of unit {unit!r} cannot be called so: use a word that is none of {', '.join(_TAKEN)} "
+            "and does not end in _init"
+        )
+    if isinstance(given, Parameter):
+        parameter = replace(given, name=name)
+    else:
+        parameter = Parameter(given, name=name, learnable=learnable and not isinstance(given, str))
+    if parameter.default == LEARN and parameter.start is None:
+        raise InvalidArgumentError(f"parameter {name!r} of unit {unit!r} is learned: say from where on with start=")
+    parameter.check(parameter.default)
+    for value in parameter.tune or ():
+        parameter.check(value)
+    return parameter
+
+
+@cache
+def _aliases() -> dict[str, Kind]:
+    """Kinds by the class that they are: "GELU", "LeakyReLU", "ADA"."""
+    known: dict[str, Kind] = {}
+    for kind in (*catalogue.PAPER.values(), *catalogue.OTHERS.values()):
+        own = [kind.build.partition(":")[2]] if isinstance(kind.build, str) and kind.form != "function" else []
+        known |= dict.fromkeys((*own, *kind.aliases), kind)
+    return known
+
+
+@cache
+def _imported(name: str) -> Kind:
+    """The kind of an activation that has a place of its own: `package.module:Activation`."""
+    from apical.nn import building  # noqa: PLC0415  torch
+
+    return building.kind_of(name, name.rpartition(":")[2], name)
+
+
+def load(path: str) -> Any:
+    """What `package.module:name` points at."""
+    module, _, attribute = path.partition(":")
     try:
-        made = None if isinstance(make, nn.Module) else make()
-    except Exception:  # whatever it is, the sentence below says what to give instead
-        made = None
-    if not isinstance(made, nn.Module):
+        thing: Any = import_module(module)
+    except Exception as error:  # somebody's module may raise anything
         raise InvalidArgumentError(
-            f"activation of unit {name!r} is {make!r}, but must be a factory: called without arguments, it returns a "
-            "module, e.g. nn.GELU or lambda: MyActivation(2.0)"
-        )
-
-
-def complete(name: str, given: Settings) -> dict[str, Any]:
-    """All settings of a unit, checked, the ones not given (None) at their defaults."""
-    kind = find(name)
-    settings = {key: value for key, value in given.items() if value is not None}
-    learn = settings.get("alpha") == "learn"
-    allowed = [*kind.settings, *(["alpha_init"] if learn else []), *(["scope"] if learn or kind.learns else [])]
-    for key, value in settings.items():
-        if key not in allowed and (key, value) != ("scope", "network"):
-            raise InvalidArgumentError(_refusal(name, key, kind, allowed))
-    done = {key: settings.get(key, _START[key]) for key in kind.settings}
-    if "alpha_init" in settings:  # else the network says where alpha starts, or it starts at 1
-        done["alpha_init"] = settings["alpha_init"]
-    done = {key: _value(key, value) for key, value in done.items()}
-    done["scope"] = settings.get("scope", "network")
-    if done["scope"] not in SCOPES:
-        raise InvalidArgumentError(f"scope is {done['scope']!r}, but must be one of {', '.join(SCOPES)}")
-    return done
-
-
-def _refusal(name: str, key: str, kind: Standard | Pyramidal, allowed: list[str]) -> str:
-    takes = f"it takes {', '.join(allowed)}" if allowed else "it takes no settings"
-    if key in ("scope", "alpha_init") and "alpha" in kind.settings:
-        return f"unit {name!r} has {key}= but learns nothing: add alpha='learn', or leave {key} out"
-    return f"unit {name!r} has no setting {key!r}: {takes}"
-
-
-def _value(key: str, value: Any) -> Any:
-    if key == "alpha" and value == "learn":
-        return value
-    if isinstance(value, str):
-        also = " or 'learn'" if key == "alpha" else ""
-        raise InvalidArgumentError(f"{key} is {value!r}, but must be a number{also}")
-    number = check_number(key, value, above=0.0 if key.startswith("alpha") else float("-inf"))
-    if key == "leak":
-        check_leak("leak", number)
-    return number
-
-
-def parse(text: str) -> tuple[str, dict[str, Any]]:
-    """The kind and the settings in a text like `pynada(alpha=0.3,c=1)`."""
-    match = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", text)
-    if match is None:
-        raise InvalidArgumentError(f"{text!r} is no unit: write a kind and its settings, e.g. pynada(alpha=0.3,c=1)")
-    settings: dict[str, Any] = {}
-    known = (*_START, "alpha_init", "scope")
-    for part in (match[2] or "").split(",") if (match[2] or "").strip() else []:
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not value or key not in known or key in settings:
-            close = get_close_matches(key.lower(), known, n=1) if key not in known else []
-            hint = f"did you mean {close[0]!r}? W" if close else "w"
-            raise InvalidArgumentError(
-                f"{part.strip()!r} in {text!r} is no setting: {hint}rite each of alpha, alpha_init, c, leak, scope "
-                "at most once, as name=value"
-            )
-        settings[key] = _number_or_word(value)
-    return match[1], settings
-
-
-def _number_or_word(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def write(name: str, settings: Settings) -> str:
-    """The text that `parse` reads back; settings at their defaults are left out."""
-    defaults = complete(name, {"alpha": "learn"} if settings.get("alpha") == "learn" else {})
-    shown = [
-        f"{key}={value if isinstance(value, str) else repr(value).removesuffix('.0')}"
-        for key, value in settings.items()
-        if value is not None and (value != defaults.get(key) or value == "learn")
-    ]
-    return f"{name}({','.join(shown)})" if shown else name
-
-
-def build(name: str, settings: Settings, channels: int | None, dim: int) -> nn.Module:
-    """The activation module of a standard kind, with one learned value per channel where the scope says so."""
-    kind = find(name)
-    if isinstance(kind, Pyramidal):
-        raise InvalidArgumentError(
-            f"{name!r} is pyramidal: it has two activations, {kind.basal!r} and {kind.apical!r}, "
-            "and comes with its affine layer; ask for a linear or convolution layer, or name a standard kind"
-        )
-    count = 1
-    if settings["scope"] == "channel" and (settings.get("alpha") == "learn" or kind.learns):
-        if channels is None:
-            raise InvalidArgumentError(f"unit {name!r} learns one value per channel: say how many with channels=")
-        count = channels
-    return kind.build(settings, count, dim)
-
-
-def activation(which: object, channels: int | None, dim: int) -> nn.Module:
-    """`which` itself if it is a module; else the module that its text names (`"ada"`, `"ada(alpha=0.3)"`, a Unit)."""
-    if isinstance(which, nn.Module):
-        return which
-    name, given = parse(str(which))
-    return build(name, complete(name, given), channels, dim)
+            f"unit {path!r} cannot be imported ({type(error).__name__}: {error}): write package.module:activation, "
+            "with the package installed or in a folder on PYTHONPATH"
+        ) from error
+    for part in attribute.split("."):
+        thing = getattr(thing, part, None)
+    if thing is None:
+        raise InvalidArgumentError(f"unit {path!r} cannot be imported: module {module} has no {attribute!r}")
+    return thing

@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from apical.errors import InvalidArgumentError
-from apical.nn import kinds
-from apical.nn.activations import Activation, Shared
+from apical.nn.activations import Shared
 from apical.nn.branches import Norm, xavier_
+from apical.nn.building import build
 from apical.nn.pyramidal import (
     PyramidalConv1d,
     PyramidalConv2d,
@@ -15,6 +15,7 @@ from apical.nn.pyramidal import (
     PyramidalLinear,
     pyramidal_layer,
 )
+from apical.nn.unit import Unit
 
 _CONV: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _PYRAMIDAL_CONV: dict[int, type[nn.Module]] = {1: PyramidalConv1d, 2: PyramidalConv2d, 3: PyramidalConv3d}
@@ -46,22 +47,22 @@ class Layers:
     activation made; the others refer to it.
     """
 
-    def __init__(self, unit: str, apical: str | None = None) -> None:
-        self._kinds = {"basal": kinds.parse(unit)}
+    def __init__(self, unit: Unit, apical: Unit | None = None) -> None:
+        self._units = {"basal": unit}
         if apical is not None:
-            self._kinds["apical"] = kinds.parse(apical)
-        self._owners: dict[str, Activation] = {}
+            self._units["apical"] = apical
+        self._owners: dict[str, nn.Module] = {}
 
     @property
     def pyramidal(self) -> bool:
         """True where the neurons have an apical branch."""
-        return "apical" in self._kinds
+        return "apical" in self._units
 
     @property
     def basal(self) -> "Layers":
         """The factory of the same network's neurons that have no apical branch; shared values stay shared."""
         factory = Layers.__new__(Layers)
-        factory._kinds, factory._owners = {"basal": self._kinds["basal"]}, self._owners
+        factory._units, factory._owners = {"basal": self._units["basal"]}, self._owners
         return factory
 
     def activation(self, channels: int | None = None, *, dim: int = 1) -> nn.Module:
@@ -79,14 +80,13 @@ class Layers:
         return self._activation("basal", channels, dim), self._activation("apical", channels, dim)
 
     def _activation(self, branch: str, channels: int | None, dim: int) -> nn.Module:
-        name, given = self._kinds[branch]
-        settings = kinds.complete(name, given)
         if branch in self._owners:
             return Shared(self._owners[branch])
-        made = kinds.build(name, settings, channels, dim)
-        if settings["scope"] == "network" and isinstance(made, Activation) and made.learned in made._parameters:
-            self._owners[branch] = made
-        return made
+        unit = self._units[branch]
+        activation = build(unit, channels, dim)
+        if unit.learned and unit.settings["scope"] == "network":
+            self._owners[branch] = activation
+        return activation
 
     def linear(
         self,

@@ -12,9 +12,9 @@ from torch.nn.modules.conv import _ConvNd
 
 from apical.errors import InvalidArgumentError
 from apical.kernels import composite, eager
-from apical.nn import kinds
 from apical.nn.activations import ADA, FLOOR, LeakyADA, Shared
 from apical.nn.branches import BranchNorm, Norm, both_norms, branch_views, widened, xavier_
+from apical.nn.building import activation
 from apical.nn.residual import add_to_basal_, may_add_to_basal
 
 Device = torch.device | str | None
@@ -45,8 +45,8 @@ class _Pyramidal(nn.Module):
         """Add to the affine layer what makes it a neuron."""
         self.apical_affine = apical_affine
         self.norm = both_norms(norm, self.outputs, together=apical_affine is None)
-        self.basal = kinds.activation(basal, self.outputs, self.channel_dim)
-        self.apical = kinds.activation(apical, self.outputs, self.channel_dim)
+        self.basal = activation(basal, self.outputs, self.channel_dim)
+        self.apical = activation(apical, self.outputs, self.channel_dim)
         if apical_affine is not None:
             xavier_(apical_affine)
         for part, given in ((self.norm, None), (self.basal, basal), (self.apical, apical)):

@@ -1,0 +1,63 @@
+"""The written form of a thing with settings: `name(key=value,key=value)`, where a value may be such a form itself."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from apical.errors import InvalidArgumentError
+
+
+def read(text: str, *, what: str, example: str) -> tuple[str, dict[str, Any]]:
+    """The name and the settings; values that look like numbers are floats, all others stay text."""
+    match = re.fullmatch(r"\s*([\w.:]+)\s*(?:\((.*)\))?\s*", text)
+    if match is None or not _balanced(match[2] or ""):
+        raise InvalidArgumentError(f"invalid {what} {text!r}; write a kind and its settings, e.g. {example}")
+    settings: dict[str, Any] = {}
+    for part in _parts(match[2] or ""):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value or not key.isidentifier() or key in settings:
+            raise InvalidArgumentError(
+                f"invalid setting {part.strip()!r} in {text!r}; write each setting at most once, as name=value, "
+                f"e.g. {example}"
+            )
+        settings[key] = _number_or_text(value)
+    return match[1], settings
+
+
+def write(name: str, settings: Mapping[str, Any]) -> str:
+    """The shortest text that `read` reads back."""
+    shown = ",".join(f"{key}={_written(value)}" for key, value in settings.items())
+    return f"{name}({shown})" if shown else name
+
+
+def _written(value: Any) -> str:
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def _number_or_text(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _balanced(text: str) -> bool:
+    depth = 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The pieces between the commas that stand in no inner brackets."""
+    if not text.strip():
+        return
+    depth, start = 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and not depth:
+            yield text[start:place]
+            start = place + 1
+    yield text[start:]
