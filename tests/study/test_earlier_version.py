@@ -1,0 +1,213 @@
+"""A study directory that an earlier version left behind: it opens, goes on, and says what that version said.
+
+Commit 9ac2280 wrote fixtures/earlier/earlier.tar.xz; `make.py` there is the script, `study.toml` the study. It has rows
+of MLP-1 and LeNet, stacked and alone, and of a user's network. 15 trials are finished, 10 of them tested; two stacks
+and a single trial were interrupted, one of the stacks by kill -9; one trial failed; the others were not begun.
+`expected/left` is what that version said of the directory, `expected/ended` what it said after it ran it to its end.
+
+What is stored must be read exactly as it was. What is trained now has the same bits on the same CPU and torch, and
+agrees up to rounding elsewhere. Only public names and the command line are used here.
+"""
+
+import csv
+import json
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apical import cli, study, train
+
+HERE = Path(__file__).parent / "fixtures" / "earlier"
+LEFT, ENDED = HERE / "expected" / "left", HERE / "expected" / "ended"
+STACKS = (("mlp/pynrelu", "mlp/pynada-learned"), 1), (("lenet/relu", "lenet/ada-fixed"), 0)
+ALONE = ("mlp-clipped/relu", 1), ("own/relu", 0)
+"""The interrupted trials, by row and seed, and the one that failed."""
+CLOSE = 1e-3
+"""Relative: what rounding may do to a loss in three epochs."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Beside the user's network, and with a home where no index lies."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(HERE))
+        patch.setenv("APICAL_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+    for name in ("earlier_network", "recording"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory as it was left: tests only read it."""
+    return unpacked(tmp_path_factory.mktemp("left"))
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory after what failed was retried and the study was run to its end, by one worker."""
+    directory = unpacked(tmp_path_factory.mktemp("ended"))
+    assert cli.run(["study", "retry", str(directory)]) == 0
+    assert cli.run(["study", "run", str(directory), "--workers", "1"]) == 0
+    return directory
+
+
+@pytest.fixture(scope="module")
+def same_machine() -> bool:
+    """True where results have the bits that were recorded."""
+    import recording
+
+    return bool(recording.machine() == json.loads((ENDED / "machine.json").read_text()))
+
+
+def unpacked(folder: Path) -> Path:
+    with tarfile.open(HERE / "earlier.tar.xz") as archive:
+        archive.extractall(folder, filter="fully_trusted")  # times stay: they say that claims are dead
+    return folder / "earlier"
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def holds(now: list[dict[str, str]], recorded: list[dict[str, str]], *, but: tuple[str, ...] = ()) -> None:
+    """Every recorded column, but for some, has the recorded texts; columns may have been added."""
+    names = [name for name in recorded[0] if name not in but] if recorded else []
+    assert [{name: row[name] for name in names} for row in now] == [{n: row[n] for n in names} for row in recorded]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# --- as it was left --------------------------------------------------------------------------------------------------
+
+
+def test_the_study_and_all_digests_are_read_as_they_were_written(left):
+    assert study.frozen(left) == study.load(str(HERE / "study.toml"))
+    written = [*left.glob("trials/*/spec.json"), *left.glob("attempts/*/spec.json")]
+    assert len(written) == 15 + 6
+    for path in written:
+        spec = train.TrialSpec.from_json(path.read_text())
+        assert spec.digest == path.parent.name.partition(".")[0]
+        assert spec.to_json() == path.read_text()
+
+
+def test_finished_trials_are_read_as_they_were_written(left):
+    for folder in left.glob("trials/*"):
+        values = json.loads((folder / "result.json").read_text())
+        result = train.TrialResult.load(folder)
+        for name in ("state", "best_epoch", "validation", "history", "timings", "environment", "data", "input"):
+            assert getattr(result, name) == values[name]
+        assert result.spec.as_dict() == values["spec"]
+        assert result.execution.as_dict() == values["execution"]
+
+
+def test_status_knows_what_is_finished_failed_and_left(left, capsys):
+    now = study.status(left)
+    assert {k: n for k, n in now.states.items() if n} == json.loads((LEFT / "states.json").read_text())
+    assert (now.trials, now.tested, now.tests, now.running) == (30, 10, 28, ())
+    assert cli.run(["study", "status", str(left)]) == 0
+    assert "the network broke off" in capsys.readouterr().out
+
+
+def test_the_export_has_the_same_trials_with_the_same_numbers(left, tmp_path):
+    assert cli.run(["study", "export", str(left), "-o", str(tmp_path / "export.csv")]) == 0
+    holds(table(tmp_path / "export.csv"), table(LEFT / "export.csv"))
+
+
+def test_the_tables_of_the_report_have_the_same_numbers(left, tmp_path):
+    assert cli.run(["report", str(left), "-o", str(tmp_path)]) == 0
+    for path in (LEFT / "tables").iterdir():
+        holds(table(tmp_path / "tables" / path.name), table(path))
+
+
+# --- run to its end --------------------------------------------------------------------------------------------------
+
+
+def test_it_is_run_to_its_end_and_nothing_finished_is_touched(left, ended):
+    results = study.read(ended)
+    assert results.finished
+    assert {k: n for k, n in results.states.items() if n} == json.loads((ENDED / "states.json").read_text())
+    assert not contents(ended / "attempts")
+    assert not contents(ended / "failed")
+    assert contents(left / "trials").items() <= contents(ended / "trials").items()
+
+
+def test_the_ended_study_exports_the_same_trials(ended, same_machine, tmp_path):
+    assert cli.run(["study", "export", str(ended), "-o", str(tmp_path / "export.csv")]) == 0
+    now, recorded = table(tmp_path / "export.csv"), table(ENDED / "export.csv")
+    tested = {row["digest"] for row in table(LEFT / "export.csv") if row["test accuracy"]}
+    assert len(tested) == 10
+    holds([row for row in now if row["digest"] in tested], [row for row in recorded if row["digest"] in tested])
+    measured = tuple(n for n in recorded[0] if n.startswith(("validation ", "test ")))
+    rounded = () if same_machine else ("best", "best_epoch", "learned", *measured)
+    holds(now, recorded, but=("seconds", "apical", "torch", "python", *rounded))
+
+
+def test_every_number_of_the_ended_study_is_the_same(ended, same_machine):
+    import recording
+
+    now, recorded = recording.numbers(ended), json.loads((ENDED / "numbers.json").read_text())
+    assert now.keys() == recorded.keys()
+    for digest, before in recorded.items():
+        if same_machine:
+            assert includes(now[digest], before), digest
+        else:
+            losses = [[epoch["loss"] for epoch in one["history"]] for one in (now[digest], before)]
+            assert losses[0] == pytest.approx(losses[1], rel=CLOSE), digest
+
+
+def test_the_tables_of_the_ended_study_are_the_same(ended, same_machine, tmp_path):
+    assert cli.run(["report", str(ended), "-o", str(tmp_path)]) == 0
+    for path in (ENDED / "tables").iterdir():
+        now, recorded = table(tmp_path / "tables" / path.name), table(path)
+        if same_machine:
+            holds(now, recorded, but=("seconds",))
+        else:
+            assert len(now) == len(recorded)
+
+
+def test_what_was_interrupted_ends_as_if_it_had_never_been(left, ended, same_machine, tmp_path):
+    """The first epochs are those of the checkpoints, bit for bit; the whole is that of an undisturbed run."""
+    specs = {(row["row"], int(row["seed"])): row["digest"] for row in table(ENDED / "export.csv")}
+    how = train.Execution(threads=1)
+    recorded = json.loads((ENDED / "numbers.json").read_text())
+    groups = [[specs[row, seed] for row in rows] for rows, seed in STACKS] + [[specs[key]] for key in ALONE]
+    assert {p.name.partition(".")[0] for p in left.glob("attempts/*")} == {d for group in groups for d in group}
+    for group in groups:
+        resumed = [train.TrialResult.load(ended / "trials" / digest) for digest in group]
+        places = [tmp_path / digest for digest in group]
+        alone = len(group) == 1
+        fresh = [train.run(resumed[0].spec, how, places[0])] if alone else \
+            train.run_many([r.spec for r in resumed], how, places)  # fmt: skip
+        for one, other in zip(resumed, fresh, strict=True):
+            assert includes(one.history[0], recorded[one.spec.digest]["history"][0])
+            assert one.execution == other.execution
+            if same_machine:
+                assert one.history == other.history
+                assert one.validation == other.validation
+                assert weights(one) == weights(other)
+            else:
+                losses = [[epoch["loss"] for epoch in r.history] for r in (one, other)]
+                assert losses[0] == pytest.approx(losses[1], rel=CLOSE)
+
+
+def weights(result: train.TrialResult) -> str:
+    import recording
+
+    return str(recording.weights(result.directory))
+
+
+def includes(now: Any, recorded: Any) -> bool:
+    """True where all that was recorded is there and equal; tables may have more."""
+    if isinstance(recorded, dict):
+        return all(name in now and includes(now[name], value) for name, value in recorded.items())
+    if isinstance(recorded, list):
+        return len(now) == len(recorded) and all(map(includes, now, recorded))
+    return bool(now == recorded)
