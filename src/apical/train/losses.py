@@ -20,26 +20,32 @@ NAMES = (*CLASSIFICATION, *REGRESSION)
 _SURE = 1e-6  # nobody is surer of an answer than this
 
 
+def _full(outputs: Tensor) -> Tensor:
+    """Half precision widened to float32, in which losses are computed; double precision stays."""
+    return outputs if outputs.dtype == torch.float64 else outputs.float()
+
+
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """(n, classes) outputs and (n,) classes."""
-    return functional.cross_entropy(outputs.float(), labels)
+    return functional.cross_entropy(_full(outputs), labels)
 
 
 def binary(outputs: Tensor, labels: Tensor) -> Tensor:
     """(n, 1) logits of class 1, or (n, 2) outputs, and (n,) classes 0 or 1."""
     if outputs.shape[1] == 2:
         return cross_entropy(outputs, labels)
-    return functional.binary_cross_entropy_with_logits(outputs.float().squeeze(1), labels.float())
+    logits = _full(outputs).squeeze(1)
+    return functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
 
 
 def l1(outputs: Tensor, targets: Tensor) -> Tensor:
     """Mean absolute error; outputs take the shape of the targets."""
-    return functional.l1_loss(outputs.float().reshape(targets.shape), targets)
+    return functional.l1_loss(_full(outputs).reshape(targets.shape), targets)
 
 
 def mse(outputs: Tensor, targets: Tensor) -> Tensor:
     """Mean squared error; outputs take the shape of the targets."""
-    return functional.mse_loss(outputs.float().reshape(targets.shape), targets)
+    return functional.mse_loss(_full(outputs).reshape(targets.shape), targets)
 
 
 def squared(outputs: Tensor, labels: Tensor) -> Tensor:

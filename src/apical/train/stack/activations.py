@@ -169,7 +169,7 @@ class _Maker:
         own: list[Any] = [getattr(m, name) for m in modules]
         shape = self.count, self.outputs
         if not isinstance(own[0], nn.Parameter):
-            fixed = torch.tensor(own)[:, None].expand(shape).reshape(-1)
+            fixed = torch.tensor(own, dtype=self.parameters.all[0].model.dtype)[:, None].expand(shape).reshape(-1)
             return lambda: fixed
         learned = self.parameters.stack(own)
         learned.model.requires_grad_()
