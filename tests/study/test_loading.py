@@ -64,10 +64,10 @@ FAULTS = """\
 mine.toml: title: it is missing
 mine.toml:1: titel: there is no such field: did you mean 'title'?
 mine.toml:2: trials: input should be a valid integer, not 'five'
-mine.toml:3: tune.alpha[2]: 'lern' is neither a finite number nor 'learn'
-mine.toml:3: tune.alpha[3]: True is neither a finite number nor 'learn'
+mine.toml:3: tune.alpha[3]: True is neither a finite number nor a word
+mine.toml:3: tune.alpha[2]: alpha is 'lern', but must be a number or 'learn'
 mine.toml:4: training.epochs: epochs is 0, but must be at least 1
-mine.toml:4: training.epoch: there is no such training setting: did you mean 'epochs'?
+mine.toml:4: training.epoch: unknown training setting 'epoch'; did you mean 'epochs'?
 mine.toml:4: training.model: this is no training setting: it belongs to the part or the row
 mine.toml:5: groups[1].baseline: no row is called 'nobody'
 mine.toml:8: parts[1].name: string should match pattern
@@ -84,9 +84,16 @@ mine.toml:28: rows[1].paper.nowhere.mark: input should be '', 'dagger' or 'ddagg
 mine.toml:32: rows[2].parts[1]: no part is called 'elsewhere*'
 mine.toml:33: rows[2].tune.alpha: unit 'ada(alpha=0.3)' has no alpha to tune, or fixes it itself
 mine.toml:34: rows[2].group: no group is called 'leakyy': there are own
-mine.toml:38: rows[3].tune.alpha: alpha is -1
+mine.toml:38: rows[3].tune.alpha[1]: alpha is -1
 mine.toml:40: rows[4]: there is a row 'good/leaky-ada' already
 mine.toml:44: quick.training.epochs: epochs is 1.5, but must be a whole number"""
+
+
+def test_parameters_and_values_that_no_unit_takes_are_said(write: Write) -> None:
+    said = refusal(write(SMALL.replace('"small"', '"small"\ntune = { alfa = [1], leak = [2], c = ["learn"] }')))
+    assert "tune.alfa: unknown parameter 'alfa'; did you mean 'alpha'?" in said
+    assert "tune.leak[1]: leak is 2.0, but must lie in [0, 1]" in said
+    assert "tune.c[1]: c is 'learn', but must be a number" in said
 
 
 def refusal(path: Path | str, **how: object) -> str:

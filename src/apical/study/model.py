@@ -20,8 +20,8 @@ T = TypeVar("T")
 FORMAT = 1
 """The version of the layout of `Study.to_dict()`; a newer one is refused with a sentence."""
 
-Value = float | Literal["learn"]
-"""A value of a tuned parameter."""
+Value = float | str
+"""A value of a tuned parameter: a number, "learn", or one of its words."""
 Mark = Literal["", "dagger", "ddagger"]
 """Significance as the paper prints it: none, 0.05, 0.01."""
 Form = Literal["table", "curve", "approximation", "logic"]

@@ -3,12 +3,13 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from itertools import product
 from typing import Any
 
 from apical.errors import InvalidArgumentError
+from apical.nn import Unit, kinds
 from apical.study.model import Part, Row, Study
 from apical.train import TrialSpec, stack_key
 
@@ -110,25 +111,31 @@ def spec_of(part: Part, unit: str = "relu", seed: int = 0) -> TrialSpec:
 def grouped(planned: Sequence[Planned], size: int) -> tuple[tuple[Planned, ...], ...]:
     """The trials in groups of at most `size` that `run_many` can train as one; the others alone.
 
-    The key of a stack depends on a unit by its kind alone, so that one trial of each kind, part and seed is asked.
+    The key of a stack depends on the values of a unit only where one module serves all trials: for the other kinds one
+    trial of each kind, part and seed is asked.
     """
     keys: dict[tuple[int, str, int], str | None] = {}
     groups: dict[str, list[Planned]] = {}
     for trial in planned:
-        alike = (id(trial.values), trial.setting.partition("(")[0], trial.trial)
+        alike = (id(trial.values), _stacked_as(trial.setting), trial.trial)
         if alike not in keys:
             keys[alike] = stack_key(trial.spec)
         groups.setdefault(keys[alike] or trial.digest, []).append(trial)
     return tuple(tuple(group[i : i + size]) for group in groups.values() for i in range(0, len(group), size))
 
 
+@cache
+def _stacked_as(setting: str) -> str:
+    """What the key of a stack depends on: the kind, if its values may differ within a stack, or else the whole unit."""
+    kind = kinds.get(setting.partition("(")[0])
+    return kind.name if kind is not None and kind.stack in ("fused", "values") else setting
+
+
 def settings(row: Row) -> tuple[str, ...]:
     """The unit of a row with each combination of its tuned values, the first parameter varying slowest."""
-    from apical.nn import Unit  # noqa: PLC0415  beside TrialSpec it is loaded anyway
-
     unit = Unit.parse(row.unit)
     choices: list[dict[str, Any]] = [dict(zip(row.tune, values, strict=True)) for values in product(*row.tune.values())]
-    return tuple(str(replace(unit, **choice)) for choice in choices)
+    return tuple(str(unit.with_(**choice)) for choice in choices)
 
 
 def _key(row: Row | str) -> str:

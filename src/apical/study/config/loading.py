@@ -1,16 +1,18 @@
 """`load`: a study file made into a Study, with all that is wrong in it said at once."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import ceil
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from apical.errors import StudyError
-from apical.study.config import checks, toml
+from apical.errors import StudyError, unknown
+from apical.nn import Unit, kinds
+from apical.study.config import toml
 from apical.study.config.schema import (
     GROUPS,
     GroupTable,
@@ -20,25 +22,16 @@ from apical.study.config.schema import (
     RowTable,
     StudyTable,
     Tune,
+    check_dims,
+    check_split,
+    check_task,
+    check_training,
+    check_tuning,
     fields_at,
 )
-from apical.study.config.toml import Document, Fault, KeyPath, refuse, row_name
+from apical.study.config.toml import Document, Fault, KeyPath, refuse, row_name, slug
 from apical.study.model import Group, PaperNumber, Part, Row, Study, Value, import_all
 from apical.study.plan import spec_of
-
-LABELS = {
-    "relu": "ReLU",
-    "leaky_relu": "leaky ReLU",
-    "rbf": "RBF",
-    "swish": "Swish",
-    "ada": "ADA",
-    "leaky_ada": "leaky ADA",
-    "pynrelu": "PyNReLU",
-    "pynrbf": "PyNRBF",
-    "pynswish": "PyNSwish",
-    "pynada": "PyNADA",
-    "leaky_pynada": "leaky PyNADA",
-}
 
 
 def names() -> tuple[str, ...]:
@@ -56,9 +49,8 @@ def load(name: str | Path, *, quick: bool = False, sets: Sequence[str] = (), tun
     `tune_c` also tries c = 0 and c = 1 in every row that tunes alpha.
     """
     document = toml.read(name)
-    quick = quick and not checked(document).quick.always
-    said = [f"quick.{text}" if quick and text.startswith(QUICK) else text for text in sets]
-    document = toml.changed(document, said)
+    quick = quick and _table(document.values.get("quick")).get("always") is not True
+    document = toml.changed(document, [f"quick.{text}" if quick and text.startswith(QUICK) else text for text in sets])
     table = checked(document)
     study = _study(table, document, sets)
     if tune_c:
@@ -68,13 +60,12 @@ def load(name: str | Path, *, quick: bool = False, sets: Sequence[str] = (), tun
 
 def with_c_tuned(study: Study) -> Study:
     """The study with c over {0, 1} in every row that tunes alpha, its own c first, so that it wins ties."""
-    from apical.nn import Unit  # noqa: PLC0415  torch
-
     rows = []
     for row in study.rows:
         own = row.tune.get("c", (Unit.parse(row.unit).c,))
         values = tuple(dict.fromkeys((*own, 0.0, 1.0)))
-        rows.append(row.model_copy(update={"tune": row.tune | {"c": values}}) if "alpha" in row.tune else row)
+        tunes = "alpha" in row.tune and None not in own
+        rows.append(row.model_copy(update={"tune": row.tune | {"c": values}}) if tunes else row)
     note = "c was tuned over 0 and 1 too (--tune-c)"
     return study.model_copy(update={"rows": tuple(rows), "notes": (*study.notes, note)})
 
@@ -118,8 +109,6 @@ def _kept(name: str, only: Sequence[str] | None) -> bool:
 
 
 def _part(part: PartTable, table: StudyTable) -> Part:
-    from apical.study.plan import spec_of  # noqa: PLC0415  torch
-
     made = Part(
         name=part.name,
         title=part.title or part.name,
@@ -136,16 +125,15 @@ def _part(part: PartTable, table: StudyTable) -> Part:
 
 
 def _row(row: RowTable, part: Part, table: StudyTable, groups: dict[str, GroupTable]) -> Row:
-    from apical.nn import Unit  # noqa: PLC0415  torch
-
     unit = Unit.parse(row.unit)
+    group = unit.descriptor.group
     return Row(
         key=f"{part.name}/{row.called}",
         part=part.name,
-        label=row.label or label(row.unit),
+        label=row.label or kinds.label(row.unit),
         unit=str(unit),
         tune={} if row.quoted else tuned(row.unit, row.tune, table.tune),
-        group=row.group if row.quoted or row.group else default_group(unit, groups),
+        group=row.group if row.quoted or row.group else group if group in groups else None,
         paper=_paper(row.paper.get(part.name)),
         quoted=row.quoted,
         x=row.x,
@@ -153,21 +141,13 @@ def _row(row: RowTable, part: Part, table: StudyTable, groups: dict[str, GroupTa
 
 
 def tuned(unit: str, own: Tune | None, common: Tune) -> dict[str, tuple[Any, ...]]:
-    """The grids of a row: its own, or else those common to all rows, of the parameters that its unit leaves open."""
-    grids = (common if own is None else own).grids()
-    return {name: values for name, values in grids.items() if checks.tunes(unit, name)}
+    """The grids of a row, of the parameters that its unit leaves open, in the order in which the unit declares them.
 
-
-def label(unit: str) -> str:
-    """What tables call a unit."""
-    kind, bracket, settings = unit.partition("(")
-    return LABELS.get(kind.strip(), kind.strip()) + (f" ({settings.rstrip(' )')})" if bracket else "")
-
-
-def default_group(unit: Any, groups: dict[str, GroupTable]) -> str | None:
-    """The paper's group of a unit, where the study has that group."""
-    name = "pyramidal" if unit.pyramidal else "leaky" if unit.kind.startswith("leaky_") else "standard"
-    return name if name in groups else None
+    They are the row's own, if it has a table `tune`; else those common to all rows, and what the unit's kind declares.
+    """
+    declared = {name: parameter.tune for name, parameter in kinds.open_parameters(unit).items()}
+    given: dict[str, Any] = declared | common if own is None else own
+    return {name: tuple(given[name]) for name in declared if given.get(name)}
 
 
 def _paper(printed: Printed | None) -> dict[str, PaperNumber]:
@@ -187,28 +167,28 @@ def _group(group: GroupTable, rows: Sequence[Row]) -> Group:
     return Group(name=group.name, title=group.title, baseline=group.baseline, rows=members)
 
 
-# All that is wrong in a study file, found at once: within fields, and between parts, rows and groups.
-
-T = TypeVar("T", bound=BaseModel)
+# All that is wrong in a study file, found at once: within fields by pydantic, then between those that are sound.
 
 
 def checked(document: Document) -> StudyTable:
     """The table that a document holds, or a StudyError with every fault in it."""
     faults = list(_import_faults(document))
-    found: StudyTable | None = None
+    table, errors = None, []
     try:
-        found = StudyTable.model_validate(document.values)
+        table = StudyTable.model_validate(document.values)
     except ValidationError as error:
-        faults += [_field_fault(document, item) for item in error.errors(include_url=False)]
+        errors = error.errors(include_url=False)
+    faults += [_field_fault(document, item) for item in errors]
+    sound = _Sound(document.values, [item["loc"] for item in errors])
     for find in (_training_faults, _tuning_faults, _part_faults, _row_faults, _group_faults):
-        faults += find(document)
-    if faults or found is None:
+        faults += [Fault(document.where(path), message) for path, message in find(sound)]
+    if faults or table is None:
         raise refuse(faults)
-    return found
+    return table
 
 
 def _import_faults(document: Document) -> Iterator[Fault]:
-    """Import the user's modules first: the units and networks that they register are looked for below."""
+    """Import the user's modules first: what they register is looked for below."""
     for i, name in enumerate(_list(document.values.get("imports"))):
         try:
             import_all([name] if isinstance(name, str) else [])
@@ -229,118 +209,121 @@ def _field_fault(document: Document, item: Any) -> Fault:
     return Fault(document.where(path), message)
 
 
-def _training_faults(document: Document) -> Iterator[Fault]:
-    parts, quick = _list(document.values.get("parts")), document.values.get("quick")
-    tables: list[tuple[KeyPath, Any]] = [(("training",), document.values.get("training"))]
-    tables += [(("parts", i, "training"), _table(part).get("training")) for i, part in enumerate(parts)]
-    tables.append((("quick", "training"), _table(quick).get("training")))
-    for path, table in tables:
-        for key, message in checks.training(_table(table)).items():
-            yield Fault(document.where((*path, key)), message)
+@dataclass(frozen=True)
+class _Sound:
+    """The values of a document in which pydantic found nothing wrong: a check is made where all that it needs is."""
+
+    values: dict[str, Any]
+    wrong: Sequence[KeyPath]
+
+    def __call__(self, *path: str | int, default: Any = None) -> Any:
+        """The value at a path; `default` where there is none, None where it, or something around or in it, is wrong."""
+        if any(path[: len(loc)] == loc[: len(path)] for loc in self.wrong):
+            return None
+        value = self._at(path)
+        return default if value is None else value
+
+    def steps(self, *path: str | int) -> list[Any]:
+        """The names in the table at a path, or the positions in the list there, wrong or not."""
+        value = self._at(path)
+        return [*value] if isinstance(value, dict) else [*range(len(_list(value)))]
+
+    def _at(self, path: KeyPath) -> Any:
+        value: Any = self.values
+        for step in path:
+            value = _table(value).get(step) if isinstance(step, str) else _list(value)[step]
+        return value
+
+    def named(self, field: str) -> list[str]:
+        """What the tables of a list are called."""
+        return [str(_table(item).get("name")) for item in _list(self.values.get(field))]
 
 
-def _part_faults(document: Document) -> Iterator[Fault]:
+Messages = Iterator[tuple[KeyPath, str]]
+
+
+def _training_faults(sound: _Sound) -> Messages:
+    parts: list[KeyPath] = [("parts", i, "training") for i in sound.steps("parts")]
+    for path in [("training",), *parts, ("quick", "training")]:
+        for key, message in check_training(sound(*path, default={}) or {}).items():
+            yield (*path, key), message
+
+
+def _tuning_faults(sound: _Sound) -> Messages:
+    """Grids for all rows: each value must suit every row that takes it or, where none does, some kind of unit."""
+    rows = [i for i in sound.steps("rows") if sound("rows", i, "tune", default="common") == "common"]
+    units = dict.fromkeys(unit for i in rows if (unit := sound("rows", i, "unit")) and not sound("rows", i, "quoted"))
+    for path in [("tune",), ("quick", "tune")]:
+        for name in sound.steps(*path):
+            takers = [unit for unit in units if name in kinds.open_parameters(unit)]
+            others = [kind for kind in kinds.names() if name in kinds.open_parameters(kind)]
+            for unit in takers or others[:1]:
+                yield from _grid_faults(sound, (*path, name), unit)
+            if not takers and not others:
+                known = (name for kind in kinds.names() for name in kinds.open_parameters(kind))
+                yield (*path, name), unknown("parameter", name, dict.fromkeys(known))
+
+
+def _part_faults(sound: _Sound) -> Messages:
     names: set[str] = set()
-    common = _table(document.values.get("training"))
-    for i, part in _tables(PartTable, document, "parts"):
-        if part.name in names - {_MADE_UP["name"]}:
-            yield Fault(document.where(("parts", i, "name")), f"there is a part {part.name!r} already")
-        names.add(part.name)
-        for key, message in checks.dims(part.model, part.dims).items():
-            yield Fault(document.where(("parts", i, "dims", key)), message)
-        if message := checks.split(part.data, part.split):
-            yield Fault(document.where(("parts", i, "split")), message)
-        settings = {**common, **part.training}
-        if not checks.training(settings) and (message := checks.task(part.data, part.model, settings)):
-            yield Fault(document.where(("parts", i)), message)
+    common = sound("training", default={}) or {}
+    for i in sound.steps("parts"):
+        name, data, model = (sound("parts", i, field) for field in ("name", "data", "model"))
+        if name in names:
+            yield ("parts", i, "name"), f"there is a part {name!r} already"
+        names |= {name} if name else set()
+        for key, message in check_dims(model, sound("parts", i, "dims", default={}) or {}).items() if model else ():
+            yield ("parts", i, "dims", key), message
+        split = sound("parts", i, "split", default="paper")
+        if data and split and (message := check_split(data, split)):
+            yield ("parts", i, "split"), message
+        settings = {**common, **(sound("parts", i, "training", default={}) or {})}
+        if data and model and not check_training(settings) and (message := check_task(data, model, settings)):
+            yield ("parts", i), message
 
 
-def _tuning_faults(document: Document) -> Iterator[Fault]:
-    """Grids for all rows: their values must suit the unit that has every parameter."""
-    quick = _table(document.values.get("quick"))
-    tables: list[tuple[KeyPath, Any]] = [
-        (("tune",), document.values.get("tune")),
-        (("quick", "tune"), quick.get("tune")),
-    ]
-    for path, table in tables:
-        if not isinstance(table, dict) or _wrong(Tune, table):
-            continue
-        for name, values in Tune.model_validate(table).grids().items():
-            if message := checks.tuning("leaky_ada", name, values):
-                yield Fault(document.where((*path, name)), message)
-
-
-def _row_faults(document: Document) -> Iterator[Fault]:
-    parts = [str(_table(part).get("name")) for part in _list(document.values.get("parts"))]
-    groups = document.values.get("groups")
-    known = [g.name for g in GROUPS] if groups is None else [str(_table(g).get("name")) for g in _list(groups)]
+def _row_faults(sound: _Sound) -> Messages:
+    parts = sound.named("parts")
+    groups = [group.name for group in GROUPS] if "groups" not in sound.values else sound.named("groups")
     keys: set[str] = set()
-    for i, row in _tables(RowTable, document, "rows"):
-        for path, message in _row_messages(row, parts, known):
-            yield Fault(document.where(("rows", i, *path)), message)
-        named = row.name is not None or row.unit == _table(document.values["rows"][i]).get("unit")  # not made up
-        own = {f"{part}/{row.called}" for part in parts if named and row.stands_in(part)}
+    for i in sound.steps("rows"):
+        unit, patterns = sound("rows", i, "unit"), sound("rows", i, "parts", default=["*"]) or []
+        for j, pattern in enumerate(patterns):
+            if not any(fnmatchcase(name, pattern) for name in parts):
+                yield ("rows", i, "parts", j), f"no part is called {pattern!r}: {_there(parts)}"
+        for name in sound("rows", i, "paper", default={}) or ():
+            if name not in parts:
+                yield ("rows", i, "paper", name), f"no part is called {name!r}: {_there(parts)}"
+        group = sound("rows", i, "group")
+        if group is not None and group not in groups:
+            yield ("rows", i, "group"), f"no group is called {group!r}: {_there(groups)}"
+        for name in sound.steps("rows", i, "tune") if unit else ():
+            yield from _grid_faults(sound, ("rows", i, "tune", name), unit)
+        called = sound("rows", i, "name", default=unit and slug(unit))
+        own = {f"{part}/{called}" for part in parts if called and any(fnmatchcase(part, p) for p in patterns)}
         if own & keys:
-            message = f"there is a row {min(own & keys)!r} already: give this one another name"
-            yield Fault(document.where(("rows", i)), message)
+            yield ("rows", i), f"there is a row {min(own & keys)!r} already: give this one another name"
         keys |= own
 
 
-def _group_faults(document: Document) -> Iterator[Fault]:
+def _grid_faults(sound: _Sound, path: KeyPath, unit: str) -> Messages:
+    """What is wrong with the values of a grid for a unit that takes them."""
+    if path[-1] not in kinds.open_parameters(unit):
+        yield path, f"unit {unit!r} has no {path[-1]} to tune, or fixes it itself"
+        return
+    for j in sound.steps(*path):
+        value = sound(*path, j)
+        if value is not None and (message := check_tuning(unit, str(path[-1]), value)):
+            yield (*path, j), message
+
+
+def _group_faults(sound: _Sound) -> Messages:
     """A group of the study's own needs its baseline; the usual ones do without where it is not compared."""
-    rows = [row_name(row) for row in _list(document.values.get("rows"))]
-    for i, group in _tables(GroupTable, document, "groups"):
-        if group.baseline not in rows:
-            message = f"no row is called {group.baseline!r}: {_there(rows)}"
-            yield Fault(document.where(("groups", i, "baseline")), message)
-
-
-def _row_messages(row: RowTable, parts: Sequence[str], groups: Sequence[str]) -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong with a row among the parts and groups that there are."""
-    for j, pattern in enumerate(row.parts):
-        if not any(fnmatchcase(name, pattern) for name in parts):
-            yield ("parts", j), f"no part is called {pattern!r}: {_there(parts)}"
-    for name in row.paper:
-        if name not in parts:
-            yield ("paper", name), f"no part is called {name!r}: {_there(parts)}"
-    if row.group is not None and row.group not in groups:
-        yield ("group",), f"no group is called {row.group!r}: {_there(groups)}"
-    for name, values in (row.tune.grids() if row.tune else {}).items():
-        if fault := checks.tuning(row.unit, name, values):
-            yield ("tune", name), fault
-
-
-def _tables(model: type[T], document: Document, field: str) -> Iterator[tuple[int, T]]:
-    """The tables of a list, with their positions, each without the fields that are wrong by themselves.
-
-    What depends on such a field goes with it, and what a table must have is made up, so that the rest can be checked.
-    """
-    for i, item in enumerate(_list(document.values.get(field))):
-        known = {key: value for key, value in _table(item).items() if key in model.model_fields}
-        for key in _wrong(model, known):
-            for dropped in (key, *_DEPENDENT.get(key, ())):
-                known.pop(dropped, None)
-        needed = {key: _MADE_UP[key] for key, info in model.model_fields.items() if info.is_required()}
-        yield i, model.model_validate(needed | known)
-
-
-def _wrong(model: type[BaseModel], item: dict[str, Any]) -> set[str]:
-    try:
-        model.model_validate(item)
-    except ValidationError as error:
-        return {str(fault["loc"][0]) for fault in error.errors(include_url=False)}
-    return set()
-
-
-_DEPENDENT = {"unit": ("tune",), "model": ("dims",), "data": ("split", "training")}
-_MADE_UP = {
-    "name": "nameless",
-    "title": "a title",
-    "unit": "relu",
-    "data": "digits",
-    "model": "mlp-1",
-    "baseline": "relu",
-}
+    rows = [row_name(row) for row in _list(sound.values.get("rows"))]
+    for i in sound.steps("groups"):
+        baseline = sound("groups", i, "baseline")
+        if baseline and baseline not in rows:
+            yield ("groups", i, "baseline"), f"no row is called {baseline!r}: {_there(rows)}"
 
 
 def _list(value: Any) -> list[Any]:
@@ -366,7 +349,7 @@ def reduced(study: Study, quick: QuickTable) -> Study:
     """The quick variant: what `quick` says, and where it says nothing, 2 trials, a tenth of the epochs, two values."""
     trials = quick.trials or min(study.trials, TRIALS)
     parts = tuple(_reduced_part(part, quick) for part in study.parts)
-    rows = tuple(_reduced_row(row, quick.tune.grids()) for row in study.rows)
+    rows = tuple(_reduced_row(row, quick.tune) for row in study.rows)
     pairs = zip(study.parts, parts, strict=True)
     epochs = ", ".join(dict.fromkeys(f"{spec_of(new).epochs} of {spec_of(old).epochs}" for old, new in pairs))
     grid = ", a smaller grid" if rows != study.rows else ""
@@ -387,8 +370,8 @@ def _reduced_part(part: Part, quick: QuickTable) -> Part:
     return part.model_copy(update={"training": training, "corruptions": (*fewer, *part.corruptions)})
 
 
-def _reduced_row(row: Row, grids: dict[str, tuple[Value, ...]]) -> Row:
-    tune = {name: grids.get(name, _fewer(values)) for name, values in row.tune.items()}
+def _reduced_row(row: Row, grids: Tune) -> Row:
+    tune = {name: tuple(grids.get(name, _fewer(values))) for name, values in row.tune.items()}
     return row.model_copy(update={"tune": tune})
 
 

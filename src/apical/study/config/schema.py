@@ -1,44 +1,203 @@
 """The study file as people write it, in TOML: its fields, what each may hold, and the JSON schema of it all.
 
-Every check that needs one field alone stands here; those between fields are in `apical.study.config.loading`.
+Checks of single fields stand here; `apical.study.config.loading` asks those between fields.
 """
 
+from collections.abc import Mapping
+from dataclasses import fields
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from math import inf, isfinite
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from apical.study.config import checks
+from apical.errors import ApicalError, InvalidArgumentError, unknown
+from apical.nn import Unit, kinds
 from apical.study.config.toml import slug
-from apical.study.model import Form, Mark, Value
+from apical.study.model import Form, Mark
+
+T = TypeVar("T")
+
+# What the fields may hold, beyond their types. Each check gives the value, or a sentence that says what is wrong.
+
+FIXED = ("data", "model", "unit", "dims", "split", "partial", "corruptions", "seed", "results_version")
+"""Fields of a TrialSpec that are no training settings: the part, the row and the plan give them."""
+
+
+def check_unit(text: str) -> str:
+    """A unit as `Unit.parse` reads it; kept as it is written, since `ada(alpha=1)` is not to be tuned and `ada` is."""
+    Unit.parse(text)
+    return text
+
+
+def check_model(name: str) -> str:
+    """A network that there is; a factory is imported."""
+    from apical.models.registry import find  # noqa: PLC0415  torch
+
+    try:
+        find(name)
+    except ApicalError:
+        raise
+    except Exception as error:  # a factory's module may raise anything
+        raise InvalidArgumentError(f"network {name!r} cannot be imported ({type(error).__name__}: {error})") from error
+    return name
+
+
+def check_corruption(text: str) -> str:
+    """A corruption as `apical.data.corrupt` reads it, in its canonical form."""
+    from apical.data import corruptions  # noqa: PLC0415  torch
+
+    return str(corruptions.parse(text))
+
+
+def check_value(given: Any) -> Any:
+    """A finite number, or a word: "learn", or a choice of the parameter."""
+    if isinstance(given, str):
+        return given
+    try:
+        number = float(given) if isinstance(given, int | float) and not isinstance(given, bool) else inf
+    except OverflowError:
+        number = inf
+    if not isfinite(number):
+        raise ValueError(f"{given!r:.60} is neither a finite number nor a word")
+    return number
+
+
+def check_distinct(values: list[T]) -> list[T]:
+    """No value twice: it would be trained twice."""
+    if len(set(values)) < len(values):
+        raise ValueError(f"{values} holds a value twice")
+    return values
+
+
+def check_data(name: str) -> str:
+    """A data set that there is, or the user's own by its path; what is in it is seen when the study runs."""
+    from apical.data import registry  # noqa: PLC0415
+
+    if not _own(name):
+        registry.get(name)
+    elif not Path(name).expanduser().exists():
+        raise InvalidArgumentError(
+            f"there is no {name} in {Path.cwd()}: give a path from where you run apical, or a name"
+        )
+    return name
+
+
+def _own(name: str) -> bool:
+    """True for what `apical.data.load` takes for a path."""
+    from apical.data import registry  # noqa: PLC0415
+
+    path = any(sign in name for sign in "/\\") or name.endswith((".csv", ".npz"))
+    return name not in registry.RECIPES and (path or Path(name).exists())
+
+
+def check_split(name: str, wanted: str) -> str:
+    """What is wrong with asking a data set for a split; "" if nothing is."""
+    from apical.data import registry  # noqa: PLC0415
+
+    splits = ("paper",) if _own(name) else registry.get(name).splits
+    return "" if wanted in splits else f"{name} has no split {wanted!r}: it has {', '.join(map(repr, splits))}"
+
+
+def check_dims(network: str, given: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with the arguments of a network, by name."""
+    faults = {key: _fault({"dims": {key: item}}) for key, item in given.items()}
+    allowed = _arguments(network)
+    if allowed is not None:
+        own = f"network {network!r} has no such argument: it has {', '.join(allowed)}"
+        faults |= {key: own for key in given if key not in allowed}
+    return {key: fault for key, fault in faults.items() if fault}
+
+
+def _arguments(network: str) -> list[str] | None:
+    """The arguments of a network but its unit; None where it takes any, or does not say."""
+    from apical.models.registry import find  # noqa: PLC0415  torch
+
+    try:
+        parameters = find(network).parameters
+    except (TypeError, ValueError):  # some functions written in C do not say
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return None
+    return [name for name in parameters if name != "unit"]
+
+
+def check_task(data_name: str, network: str, settings: Mapping[str, Any]) -> str:
+    """What is wrong with loss and metric for a data set that apical knows; "" if nothing is."""
+    from apical.data.registry import RECIPES  # noqa: PLC0415
+    from apical.train import TrialSpec, losses, metrics  # noqa: PLC0415  torch
+
+    if data_name not in RECIPES:
+        return ""
+    spec, kind = TrialSpec.paper(data_name, network, **settings), RECIPES[data_name].task
+    classes = kind == "classification"
+    for name, allowed in (
+        ("loss", losses.CLASSIFICATION if classes else losses.REGRESSION),
+        ("metric", (*(metrics.CLASSIFICATION if classes else metrics.REGRESSION),)),
+    ):
+        if getattr(spec, name) not in allowed:
+            return f"{name} is {getattr(spec, name)!r}, but {data_name} is a {kind} task: use {' or '.join(allowed)}"
+    return ""
+
+
+def check_training(given: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with training settings, by name. Every field of TrialSpec is one that is not in FIXED."""
+    from apical.train import TrialSpec  # noqa: PLC0415  torch
+
+    known = [field.name for field in fields(TrialSpec) if field.name not in FIXED]
+    faults = {
+        key: "this is no training setting: it belongs to the part or the row"
+        if key in FIXED
+        else _fault({key: value})
+        if key in known
+        else unknown("training setting", key, known)
+        for key, value in given.items()
+    }
+    return {key: fault for key, fault in faults.items() if fault}
+
+
+def _fault(some: dict[str, Any]) -> str:
+    """What a TrialSpec says of some of its fields; "" if nothing."""
+    from apical.train import TrialSpec  # noqa: PLC0415  torch
+
+    try:
+        TrialSpec.from_dict({"data": "digits", "model": "mlp-1"} | some)
+    except InvalidArgumentError as error:
+        return str(error)
+    except OverflowError:
+        return "the number is too large"
+    return ""
+
+
+def check_tuning(text: str, parameter: str, value: Any) -> str:
+    """What is wrong with trying a value of a parameter of a unit; "" if nothing is."""
+    if parameter not in kinds.open_parameters(text):
+        return f"unit {text!r} has no {parameter} to tune, or fixes it itself"
+    try:
+        Unit.parse(text).with_(**{parameter: value})
+    except ApicalError as error:
+        return str(error)
+    return ""
+
+
+# The tables of a study file.
 
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
 Text = Annotated[str, Field(min_length=1)]
-Unit = Annotated[str, AfterValidator(checks.unit)]
-Learnable = Annotated[
-    Any, AfterValidator(checks.value), WithJsonSchema({"anyOf": [{"type": "number"}, {"const": "learn"}]})
+UnitText = Annotated[str, AfterValidator(check_unit)]
+Setting = Annotated[
+    Any, AfterValidator(check_value), WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]})
 ]
-Grid = Annotated[list[Learnable], Field(min_length=1), AfterValidator(checks.distinct)]
-Numbers = Annotated[list[float], Field(min_length=1), AfterValidator(checks.distinct)]
+Grid = Annotated[list[Setting], Field(min_length=1), AfterValidator(check_distinct)]
+Tune = dict[str, Grid]
+"""Values to try of each parameter of a unit, by name; "learn" lets training find it where the unit allows that."""
 Training = dict[str, Any]
 MOST_TRIALS = 10_000
 
 
 class _Table(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Tune(_Table):
-    """Values to try of each parameter of a unit; "learn" lets training find alpha."""
-
-    alpha: Grid | None = None
-    c: Numbers | None = None
-    leak: Numbers | None = None
-
-    def grids(self) -> dict[str, tuple[Value, ...]]:
-        """The parameters that are given, in the order in which they vary, the slowest first."""
-        given = {"alpha": self.alpha, "c": self.c, "leak": self.leak}
-        return {name: tuple(values) for name, values in given.items() if values is not None}
 
 
 class Printed(_Table):
@@ -52,7 +211,7 @@ class Printed(_Table):
     mse: float | None = None
     seconds: float | None = None
     mark: Annotated[Mark, Field(description="significance: dagger 0.05, ddagger 0.01")] = ""
-    alpha: Learnable | None = None
+    alpha: Setting | None = None
     c: float | None = None
 
 
@@ -61,10 +220,10 @@ class PartTable(_Table):
 
     name: Slug
     title: str = ""
-    data: Annotated[Text, AfterValidator(checks.data), Field(description="a name from `apical data list`, or a path")]
-    model: Annotated[Text, AfterValidator(checks.model), Field(description="a network, or package.module:factory")]
+    data: Annotated[Text, AfterValidator(check_data), Field(description="a name from `apical data list`, or a path")]
+    model: Annotated[Text, AfterValidator(check_model), Field(description="a network, or package.module:factory")]
     dims: Annotated[dict[str, Any], Field(description="further arguments of the network")] = {}
-    corruptions: list[Annotated[str, AfterValidator(checks.corruption)]] = []
+    corruptions: list[Annotated[str, AfterValidator(check_corruption)]] = []
     split: Text = "paper"
     partial: Annotated[Text | None, Field(description="the mark of a subset, as `apical data list` shows it")] = None
     x: Annotated[float | None, Field(description="the place on the horizontal axis of a curve")] = None
@@ -74,7 +233,7 @@ class PartTable(_Table):
 class RowTable(_Table):
     """One unit, in all parts or in those that `parts` names (* stands for any letters)."""
 
-    unit: Unit
+    unit: UnitText
     name: Annotated[Slug | None, Field(description="what keys call the row; made of the unit if left out")] = None
     label: Annotated[Text | None, Field(description="what tables call the row")] = None
     parts: Annotated[list[Text], Field(min_length=1)] = ["*"]
@@ -117,7 +276,7 @@ class QuickTable(_Table):
     trials: Annotated[int | None, Field(ge=1, le=MOST_TRIALS)] = None
     samples: Annotated[int | None, Field(ge=1, description="at most so many of each split; all, if left out")] = None
     training: Training = {}
-    tune: Tune = Tune()
+    tune: Tune = {}
 
 
 class StudyTable(_Table):
@@ -137,7 +296,7 @@ class StudyTable(_Table):
     stack: Annotated[int, Field(ge=1, le=1024, description="how many trials may share one program; 1: none")] = 8
     imports: Annotated[list[Text], Field(description="modules that register your units and networks")] = []
     training: Annotated[Training, Field(description="training settings of all parts")] = {}
-    tune: Annotated[Tune, Field(description="what every row tries whose unit has the parameter")] = Tune()
+    tune: Annotated[Tune, Field(description="what every row tries whose unit has the parameter")] = {}
     only_parts: list[Text] | None = None
     only_rows: list[Text] | None = None
     parts: Annotated[list[PartTable], Field(min_length=1)]
@@ -156,20 +315,18 @@ def fields_at(path: tuple[str | int, ...]) -> list[str]:
         "quick": QuickTable,
     }
     table = inner.get(names[0], StudyTable) if names else StudyTable
-    if "tune" in names:
-        table = Tune
-    elif names[1:2] == ["paper"]:
+    if names[1:2] == ["paper"]:
         table = Printed
     return [field.alias or name for name, field in table.model_fields.items()]
 
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a study file, for editors and other programs."""
-    found = StudyTable.model_json_schema(by_alias=True)
-    needed = found.pop("required")
-    found["$defs"]["PartTable"]["required"] = ["name"]  # the rest may come from the study that is extended
+    described = StudyTable.model_json_schema(by_alias=True)
+    needed = described.pop("required")
+    described["$defs"]["PartTable"]["required"] = ["name"]  # the rest may come from the study that is extended
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **found,
+        **described,
         "anyOf": [{"required": ["extends"]}, {"required": needed}],
     }
