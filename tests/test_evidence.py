@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from apical import study
-from apical.report.claims.rules import OUTCOMES
+from apical.report.claims.verdicts import OUTCOMES
 
 ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"

@@ -10,8 +10,9 @@ import pytest
 from apical import study as studies
 from apical.report import figures
 from apical.report.charts import Bar, Bars, Fit, Line, Lines, slug
+from apical.report.curves import building_block
 from apical.report.draw import draw, draw_svg, inline
-from apical.report.samples import building_block, noisy_samples
+from apical.report.figures import noisy_samples
 
 CURVE = """
 title = "Noise"
@@ -296,10 +297,10 @@ def test_labels_of_a_logarithmic_axis_are_few_however_far_it_reaches() -> None:
 
 
 def test_a_pyramidal_unit_of_the_users_own_has_another_colour_than_its_standard_one():
-    from apical.report import palette
+    from apical.report import charts
 
     for name in ("wave", "bump", "sine", "mish"):
-        assert palette.colour(name) != palette.colour(f"pyn{name}")
-        assert palette.variable(name) != palette.variable(f"pyn{name}")
-    lights = [light for _, light, _ in palette.variables()]
+        assert charts.colour(name) != charts.colour(f"pyn{name}")
+        assert charts.variable(name) != charts.variable(f"pyn{name}")
+    lights = [light for _, light, _ in charts.variables()]
     assert len(set(lights)) == len(lights)

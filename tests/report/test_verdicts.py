@@ -7,8 +7,7 @@ import pytest
 
 from apical import study as studies
 from apical.report import gather, tables
-from apical.report.claims.rules import OUTCOMES, RULES
-from apical.report.claims.verdicts import judge, needed_tests
+from apical.report.claims.verdicts import OUTCOMES, RULES, judge, needed_tests
 from apical.report.comparison import Evidence
 from apical.report.gathering import _results_of
 from apical.report.render import latex, markdown

@@ -1,6 +1,7 @@
-"""What a figure shows, as plain data. Gathered in `apical.report.figures`, drawn in `apical.report.draw`."""
+"""What a figure shows, as plain data, and its colours. `report.figures` gathers it, `report.draw` draws it."""
 
 import re
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,3 +110,90 @@ class Gallery:
     charts: tuple[Chart, ...]
     legend: tuple[tuple[str, str, bool], ...] = ()
     detail: bool = False
+
+
+# One colour for each kind of unit, the same in every figure, for light and for dark pages.
+
+INK, FAINT, GRID = "#1d2329", "#5b6570", "#d9dde2"
+"""Text and axes, secondary text, grid lines: on a page they follow its theme."""
+TRUTH, FIT = "#c8102e", "#1f5fbf"
+"""The paper's red function and blue approximation."""
+
+UNITS = {
+    # kind: (light, dark); an activation keeps its hue, its leaky form is paler, its pyramidal form deeper
+    "relu": ("#3f74b3", "#6fa3e0"),
+    "leaky_relu": ("#5b8fc9", "#a9cbf2"),
+    "pynrelu": ("#1d3f73", "#4d86f0"),
+    "tanh": ("#7d7a2e", "#c2c26a"),
+    "rbf": ("#8e5ea8", "#c09adb"),
+    "pynrbf": ("#54306b", "#9a6ed6"),
+    "swish": ("#2a8c82", "#4fc0b5"),
+    "pynswish": ("#14544e", "#2fa57c"),
+    "ada": ("#d1452b", "#ff8066"),
+    "leaky_ada": ("#c97a12", "#f7b267"),
+    "pynada": ("#8f1d3f", "#f2608c"),
+    "leaky_pynada": ("#7a4a10", "#c98a45"),
+}
+SPARE = (
+    ("#5b8043", "#a3c78d"),
+    ("#a5578a", "#e3a3cd"),
+    ("#57709f", "#9fb2d6"),
+    ("#8a7a1d", "#cfc06a"),
+    ("#2f7f9e", "#7cc7e4"),
+    ("#2f4a1e", "#6f9c55"),
+    ("#63264f", "#b96c9f"),
+    ("#2c3a5c", "#6f86b8"),
+    ("#55490b", "#9c8d3a"),
+    ("#14485c", "#4894b3"),
+)
+"""For kinds that users register: standard ones above, pyramidal ones of the same hue below."""
+HUES = len(SPARE) // 2
+STEPS = 10
+_LIGHT_ENDS, _DARK_ENDS = ((232, 150, 40), (92, 16, 64)), ((255, 214, 130), (214, 74, 130))
+"""Of a row of colours for what differs by a number alone, such as alpha."""
+
+
+def step(share: float) -> str:
+    """The kind of a place on a scale from 0 to 1: `step-0` to `step-9`."""
+    return f"step-{min(STEPS - 1, max(0, round((STEPS - 1) * share)))}"
+
+
+def _between(ends: tuple[tuple[int, ...], tuple[int, ...]], place: int) -> str:
+    share = place / (STEPS - 1)
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(*ends, strict=True))
+
+
+UNITS |= {f"step-{k}": (_between(_LIGHT_ENDS, k), _between(_DARK_ENDS, k)) for k in range(STEPS)}
+
+
+def colour(kind: str) -> str:
+    """The colour of a kind on white."""
+    return UNITS[kind][0] if kind in UNITS else SPARE[_spare(kind)][0]
+
+
+def variable(kind: str) -> str:
+    """The name of the kind's colour in the page's style sheet."""
+    return f"--u-{kind.replace('_', '-')}" if kind in UNITS else f"--u-spare-{_spare(kind)}"
+
+
+def variables() -> list[tuple[str, str, str]]:
+    """(name, light, dark) of every colour of a unit."""
+    known = [(variable(kind), light, dark) for kind, (light, dark) in UNITS.items()]
+    return known + [(f"--u-spare-{k}", light, dark) for k, (light, dark) in enumerate(SPARE)]
+
+
+def themed() -> dict[str, str]:
+    """What stands for each colour of a drawing on a page that has a theme."""
+    named = {light: f"var({name})" for name, light, _ in variables()}
+    return named | {
+        INK: "var(--ink)",
+        FAINT: "var(--faint)",
+        GRID: "var(--grid)",
+        TRUTH: "var(--truth)",
+        FIT: "var(--fit)",
+    }
+
+
+def _spare(kind: str) -> int:
+    activation = kind.removeprefix("pyn")
+    return zlib.crc32(activation.encode()) % HUES + (HUES if activation != kind else 0)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from apical import functional
+from apical.report import charts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +26,7 @@ class Curve:
     label: str
     x: list[float]
     y: list[float]
+    dashed: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def ada_curves(alphas: tuple[float, ...] = (0.3, 0.5, 1.0, 2.0), c: float = 0.0,
     """ADA for several alphas, and the dendrite's own response (Eq. 2 of the paper)."""
     x = torch.linspace(-2, 8, points)
     curves = [Curve(f"ADA, alpha = {alpha:g}", x.tolist(), functional.ada(x, alpha, c).tolist()) for alpha in alphas]
-    return [*curves, Curve("dendrite, Eq. 2", x.tolist(), functional.dendrite(x).tolist())]
+    return [*curves, Curve("dendrite, Eq. 2", x.tolist(), functional.dendrite(x).tolist(), dashed=True)]
 
 
 def xor_neuron(inputs: Tensor) -> Tensor:
@@ -55,6 +57,36 @@ def xor_surface(points: int = 121) -> Surface:
     return Surface(axis.tolist(), xor_neuron(grid).tolist(), xor_neuron(XOR_POINTS).tolist())
 
 
+def building_block() -> charts.Gallery:
+    """ADA for several alphas against the dendrite's response (Eq. 2), and XOR with one neuron (Lemma 1)."""
+    kinds = ("ada", "swish", "pynrbf", "leaky_ada", "relu")
+    lines = tuple(
+        charts.Line(
+            curve.label, kind, tuple(curve.x[::4]), tuple(curve.y[::4]), dashed=curve.label.startswith("dendrite")
+        )
+        for curve, kind in zip(ada_curves(), kinds, strict=True)
+    )
+    alt = (
+        "ADA rises to its peak at 1/alpha and falls towards 0; a dendrite's response (Eq. 2) falls from its threshold."
+    )
+    shape = charts.Lines("ada", "ADA and the dendrite it models", alt, "input", "activation", lines)
+    legend = tuple((line.label, line.kind, line.dashed) for line in lines)
+    return charts.Gallery(
+        "The building block", "ADA (Eq. 3) and one neuron that computes XOR (Lemma 1).", (shape, _xor()), legend
+    )
+
+
+def _xor() -> charts.Surface:
+    surface = xor_surface()
+    points = zip(XOR_POINTS.tolist(), XOR_LABELS.tolist(), surface.corners, strict=True)
+    corners = tuple((a, b, int(label), value) for (a, b), label, value in points)
+    every = max(1, len(surface.axis) // 60)
+    values = tuple(tuple(row[::every]) for row in surface.values[::every])
+    said = ", ".join(f"{value:.2f} at ({a:g}, {b:g})" for a, b, _, value in corners)
+    alt = f"Output of one ADA neuron over two inputs: {said}."
+    return charts.Surface("xor", "One ADA neuron computes XOR", alt, tuple(surface.axis[::every]), values, corners)
+
+
 def draw_overview(path: Path, curves: list[Curve], surface: Surface) -> None:
     """Draw the shapes of ADA, the XOR surface and a pyramidal neuron; the ending of `path` says in which format."""
     from matplotlib import rc_context  # noqa: PLC0415
@@ -65,10 +97,8 @@ def draw_overview(path: Path, curves: list[Curve], surface: Surface) -> None:
         above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(4, 1.6))[:, 0]
         left, right = above.subplots(1, 2, width_ratios=(1.25, 1))
         for curve in curves:
-            dashed = curve.label.startswith("dendrite")
-            left.plot(
-                curve.x, curve.y, color="0.45" if dashed else None, linestyle="--" if dashed else "-", label=curve.label
-            )
+            color, style = ("0.45", "--") if curve.dashed else (None, "-")
+            left.plot(curve.x, curve.y, color=color, linestyle=style, label=curve.label)
         left.set(title="ADA: max(0, x) exp(c - alpha x)", xlabel="x", ylabel="activation", ylim=(-0.08, 1.7))
         left.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         left.legend(frameon=False, loc="upper center", ncols=2)

@@ -5,15 +5,23 @@ from dataclasses import dataclass
 
 from apical import stats
 from apical.errors import StudyError
-from apical.report.claims.findings import seconds_per_epoch
 from apical.report.gathering import shown_path
-from apical.report.numbers import TITLES, Number, mean_of, of_trial, show
-from apical.report.tables import kind_of, test_value, tested
+from apical.report.numbers import (
+    TITLES,
+    Number,
+    kind_of,
+    mean_of,
+    of_trial,
+    seconds_per_epoch,
+    show,
+    test_value,
+    tested,
+)
 from apical.study.results import RowResults, StudyResults, TrialRecord
 
 
 @dataclass(frozen=True)
-class Side:
+class RowDiff:
     """One row of both studies. `same` tells of trials that both have, by digest."""
 
     label: str
@@ -32,19 +40,19 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Sides:
+class StudyDiff:
     """Two studies, row by row."""
 
     title: str
     caption: str
     remarks: tuple[str, ...]
-    rows: tuple[Side, ...]
+    rows: tuple[RowDiff, ...]
 
 
-def compare_studies(a: StudyResults, b: StudyResults) -> Sides:
+def compare_studies(a: StudyResults, b: StudyResults) -> StudyDiff:
     """The rows that both studies have."""
     second = {found.row.key: found for found in b.rows if not found.row.quoted}
-    rows = tuple(_side(found, second[found.row.key]) for found in a.rows if found.row.key in second)
+    rows = tuple(_row_diff(found, second[found.row.key]) for found in a.rows if found.row.key in second)
     if not rows:
         raise StudyError(f"{a.directory} and {b.directory} have no row in common: compare two runs of one study")
     only = [f"only in A: {k}" for k in _keys(a) if k not in second]
@@ -52,7 +60,7 @@ def compare_studies(a: StudyResults, b: StudyResults) -> Sides:
     metrics = ", ".join(dict.fromkeys(TITLES.get(f.part.metric, f.part.metric) for f in a.rows))
     places = f"A is {shown_path(a.directory)}, B is {shown_path(b.directory)}."
     remarks = (places, *([f"{'; '.join(only)}."] if only else []), *_machines(a, b))
-    return Sides(f"{a.study.title}: A against B", metrics, remarks, rows)
+    return StudyDiff(f"{a.study.title}: A against B", metrics, remarks, rows)
 
 
 def _keys(results: StudyResults) -> list[str]:
@@ -69,7 +77,7 @@ def _machines(a: StudyResults, b: StudyResults) -> Iterable[str]:
     return [f"The environments differ in {'; '.join(words)}."]
 
 
-def _side(a: RowResults, b: RowResults) -> Side:
+def _row_diff(a: RowResults, b: RowResults) -> RowDiff:
     metric = a.part.metric
     (mean_a, deviation_a), (mean_b, deviation_b) = _summary(a, metric), _summary(b, metric)
     difference = None
@@ -77,7 +85,7 @@ def _side(a: RowResults, b: RowResults) -> Side:
         value = mean_a.value - mean_b.value
         trials = (*mean_a.trials, *mean_b.trials)
         difference = Number(value, show(metric, value, sign=True), trials, metric, how="difference")
-    return Side(
+    return RowDiff(
         a.row.label, a.part.title, kind_of(a.row), _best(a, metric), _best(b, metric), mean_a, mean_b, deviation_a,
         deviation_b, difference, _seconds(a), _seconds(b), _same(a.trials, b.trials, metric),
     )  # fmt: skip

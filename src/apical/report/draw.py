@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from apical import extras
-from apical.report import palette
+from apical.report import charts
 from apical.report.charts import Bars, Chart, Fit, Lines, Pictures, Surface
 
 WIDTH = 3.6
@@ -30,18 +30,18 @@ CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 STYLE: dict[str, Any] = {
     "font.size": 8.5,
     "font.family": "sans-serif",
-    "text.color": palette.INK,
-    "axes.labelcolor": palette.FAINT,
-    "axes.edgecolor": palette.GRID,
+    "text.color": charts.INK,
+    "axes.labelcolor": charts.FAINT,
+    "axes.edgecolor": charts.GRID,
     "axes.linewidth": 0.8,
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "grid.color": palette.GRID,
+    "grid.color": charts.GRID,
     "grid.linewidth": 0.5,
-    "xtick.color": palette.FAINT,
-    "ytick.color": palette.FAINT,
+    "xtick.color": charts.FAINT,
+    "ytick.color": charts.FAINT,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "axes.titlesize": 9,
@@ -105,15 +105,15 @@ def _bars(figure: Any, chart: Bars) -> None:
     axis = figure.subplots()
     start, end = _ends(chart)
     for place, bar in enumerate(chart.bars):
-        colour = palette.colour(bar.kind)
+        colour = charts.colour(bar.kind)
         if bar.value is not None:
             axis.barh(place, bar.value - start, left=start, height=0.62, color=colour, alpha=0.85, linewidth=0)
         if bar.low is not None and bar.high is not None:
-            axis.plot([bar.low, bar.high], [place, place], color=palette.INK, linewidth=1, solid_capstyle="butt")
+            axis.plot([bar.low, bar.high], [place, place], color=charts.INK, linewidth=1, solid_capstyle="butt")
         if bar.paper is not None:
-            axis.plot(bar.paper, place, "D", markersize=4, markerfacecolor="none", markeredgecolor=palette.INK)
+            axis.plot(bar.paper, place, "D", markersize=4, markerfacecolor="none", markeredgecolor=charts.INK)
     axis.set_yticks(range(len(chart.bars)), [textwrap.shorten(bar.label, 30) or bar.label for bar in chart.bars])
-    axis.tick_params(axis="y", colors=palette.INK)
+    axis.tick_params(axis="y", colors=charts.INK)
     axis.invert_yaxis()
     axis.set_xlim(start, end)
     axis.set_xlabel(chart.axis if start == 0 else f"{chart.axis}, from {start:g}", loc="right")
@@ -139,7 +139,7 @@ def _round_down(value: float, margin: float) -> float:
 def _lines(figure: Any, chart: Lines) -> None:
     axis = figure.subplots()
     for line in chart.lines:
-        colour, style = palette.colour(line.kind), "--" if line.dashed else "-"
+        colour, style = charts.colour(line.kind), "--" if line.dashed else "-"
         marker = "o" if chart.markers or len(line.x) == 1 else None
         axis.plot(line.x, line.y, style, color=colour, linewidth=1.4, marker=marker, markersize=3.5, label=line.label)
         if line.low:
@@ -172,9 +172,9 @@ def _lines(figure: Any, chart: Lines) -> None:
 def _fit(figure: Any, chart: Fit) -> None:
     figure.set_size_inches(WIDTH, 2.2)
     axis = figure.subplots()
-    axis.plot(chart.x, chart.truth, color=palette.TRUTH, linewidth=2.6)
-    axis.plot(chart.x, chart.fit, color=palette.FIT, linewidth=1.2)
-    axis.set_xlabel(chart.words, color=palette.INK)
+    axis.plot(chart.x, chart.truth, color=charts.TRUTH, linewidth=2.6)
+    axis.plot(chart.x, chart.fit, color=charts.FIT, linewidth=1.2)
+    axis.set_xlabel(chart.words, color=charts.INK)
     low, high = min(chart.truth), max(chart.truth)
     axis.set_ylim(low - 0.35 * (high - low), high + 0.35 * (high - low))
     _title(figure, chart.title)
@@ -205,7 +205,7 @@ def _pictures(figure: Any, chart: Pictures) -> None:
         for axis in row:
             axis.set(xticks=[], yticks=[])
             axis.spines[:].set_visible(False)
-        row[0].set_ylabel(label, rotation=0, ha="right", va="center", color=palette.INK)
+        row[0].set_ylabel(label, rotation=0, ha="right", va="center", color=charts.INK)
     for axis, name in zip(axes[0], chart.columns, strict=False):
         axis.set_title(textwrap.fill(shortened(name, 26), 13), loc="center", fontsize=7.5)
     _title(figure, chart.title)
@@ -232,7 +232,7 @@ SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 ElementTree.register_namespace("", SVG)
 ElementTree.register_namespace("xlink", XLINK)
 
-COLOURS = re.compile("|".join(map(re.escape, palette.themed())))
+COLOURS = re.compile("|".join(map(re.escape, charts.themed())))
 DECIMALS = re.compile(r"(\d+\.\d)\d+")
 SPACES = re.compile(r"\s+")
 FAMILIES = re.compile(r"font-family: [^;]*; ?")
@@ -301,7 +301,7 @@ def _lean_value(value: str, name: str) -> str:
     value = FONT.sub(r"font-size: \1", FAMILIES.sub("", value))
     value = SPACES.sub(" ", DECIMALS.sub(r"\1", value)).strip()
     value = value.replace("url(#", f"url(#{name}-")
-    return COLOURS.sub(lambda found: palette.themed()[found.group()], value)
+    return COLOURS.sub(lambda found: charts.themed()[found.group()], value)
 
 
 def _fit_to_page(root: ElementTree.Element, *, cut: float) -> None:

@@ -1,5 +1,6 @@
 """Figures of a study, gathered from its results: pure functions, nothing is drawn here."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import isfinite, nan
@@ -9,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apical import stats
-from apical.report.charts import Bar, Bars, Chart, Fit, Gallery, Line, Lines
-from apical.report.datasets import classes_of
-from apical.report.numbers import TITLES, scale, show
-from apical.report.palette import step
-from apical.report.tables import kind_of, solved_by, test_value, tested
-from apical.study.model import Part
+from apical.report.charts import Bar, Bars, Chart, Fit, Gallery, Line, Lines, Pictures, step
+from apical.report.numbers import TITLES, kind_of, scale, show, solved_by, test_value, tested
+from apical.report.tables import classes_of, opened
+from apical.study.model import Part, Study
 from apical.study.results import RowResults, StudyResults, TrialRecord
 
+SAMPLES = 8
 OTHERS = "rows outside the groups"
 MANY = 20
 """With more trials than these the lowest and the highest say nothing: bands hold the middle half."""
@@ -368,3 +368,40 @@ def _legend(charts: Iterable[Chart]) -> tuple[tuple[str, str, bool], ...]:
 
 def _plain(values: Any) -> tuple[float, ...]:
     return tuple(float(v) for v in values)
+
+
+def noisy_samples(name: str, study: Study) -> list[Gallery]:
+    """The same images with each level of noise; nothing where the study has none, or its data is not here."""
+    parts = {part.corruptions: part for part in study.parts if any("input-noise" in c for c in part.corruptions)}
+    if not parts:
+        return []
+    clean = next(iter(parts.values())).model_copy(update={"corruptions": ()})
+    found = [(_noise_level(part), _panels(part)) for part in (clean, *parts.values())]
+    rows = tuple((label, tuple(image for _, image in panels)) for label, panels in found if panels)
+    if not rows:
+        return []
+    classes = tuple(title for title, _ in next(panels for _, panels in found if panels))
+    levels = ", ".join(label for label, _ in rows)
+    alt = f"The same {len(rows[0][1])} images ({', '.join(classes)}) in {len(rows)} rows: {levels}."
+    sheet = Pictures(f"{name}-samples", "Samples with noise", alt, rows, classes)
+    caption = f"Test images, the same in each row, from left to right: {', '.join(classes)}."
+    return [Gallery("What the networks see", caption, (sheet,))]
+
+
+def _noise_level(part: Part) -> str:
+    """ "σ = 0.1", or the corruptions as they are written; which samples were taken is no matter here."""
+    written = [text for text in part.corruptions if not text.startswith("subset")]
+    sigmas = re.findall(r"input-noise\(.*?sigma=([0-9.]+)", " ".join(written))
+    return f"σ = {sigmas[0]}" if len(sigmas) == 1 == len(written) else ", ".join(written) or "no noise"
+
+
+def _panels(part: Part) -> list[tuple[str, NDArray[Any]]]:
+    """The class and the pixels of the samples; nothing where they are no images, or not on this machine."""
+    from apical.report import sheets  # noqa: PLC0415  opens data, and torch with it
+
+    data = opened(part)
+    if data is None:
+        return []
+    panels = sheets.gather(data, split="test", count=SAMPLES)
+    images = [(p.title.rpartition("\n")[0], p.content) for p in panels if p.kind == "image"]
+    return [(title, content) for title, content in images if not isinstance(content, str)]

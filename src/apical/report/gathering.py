@@ -9,17 +9,13 @@ from math import isfinite
 from pathlib import Path
 
 import apical
-from apical.report import figures, tables, timing
+from apical.report import figures, numbers, tables
 from apical.report.charts import Gallery
 from apical.report.claims import verdicts
-from apical.report.claims.rules import OUTCOMES, RULES, Verdict
-from apical.report.claims.wording import between, turned_sign
-from apical.report.comparison import Comparison, Evidence
-from apical.report.datasets import Data, datasets
-from apical.report.numbers import Number, of_trial, show
-from apical.report.protocol import deviations
-from apical.report.tables import Table
-from apical.report.timing import Times
+from apical.report.claims.verdicts import OUTCOMES, RULES, Verdict, deviations
+from apical.report.comparison import Comparison, Evidence, between, turned_sign
+from apical.report.numbers import Number, Times, of_trial, show
+from apical.report.tables import Data, Table, datasets
 from apical.study.claim import claims
 from apical.study.model import Study
 from apical.study.results import StudyResults, TrialRecord
@@ -141,14 +137,14 @@ def _section(name: str, evidence: Evidence, shipped: Mapping[str, Study], *, pic
     results = evidence.studies[name]
     shown = figures.galleries(name, results)
     if pictures:
-        from apical.report.samples import noisy_samples  # noqa: PLC0415  opens data, and torch with it
+        from apical.report.figures import noisy_samples  # noqa: PLC0415  opens data, and torch with it
 
         shown += noisy_samples(name, results.study)
     records = list(_records(results))
     return Section(
         name, results.study, results, tuple(tables.tables(name, evidence)), tuple(evidence.of(name)),
         {found.row.key: f"{found.row.label}, {found.part.title}" for found in results.rows}, tuple(shown),
-        tuple(timing.times(results)), tuple(records), tuple(sorted({t.seed for t in records})),
+        tuple(numbers.times(results)), tuple(records), tuple(sorted({t.seed for t in records})),
         {state: count for state, count in results.states.items() if count}, _command(results),
         deviations(results.study, shipped.get(results.study.base)), datasets(results),
         _commands(results),
@@ -311,6 +307,6 @@ def progress(section: Section) -> str:
 
 
 def _overview() -> tuple[Gallery, ...]:
-    from apical.report.samples import building_block  # noqa: PLC0415  computes ADA, with torch
+    from apical.report.curves import building_block  # noqa: PLC0415  computes ADA, with torch
 
     return (building_block(),)

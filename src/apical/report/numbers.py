@@ -1,12 +1,14 @@
-"""A number of a report: its value, how it is printed, and the trials that it comes from."""
+"""The numbers of a report: value, printed form and the trials behind it; scores of trials; seconds per epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
+from statistics import median
 from typing import Literal
 
 from apical import stats
-from apical.study.model import IN_PERCENT, SMALLER_IS_BETTER
+from apical.study.model import IN_PERCENT, SMALLER_IS_BETTER, Part, Row
+from apical.study.results import RowResults, StudyResults, TrialRecord
 
 How = Literal["trial", "mean", "median", "deviation", "difference", "ratio", "test"]
 """What was done with the trials' values; "test" is a paired test on their answers."""
@@ -101,3 +103,103 @@ def _format(metric: str) -> str:
     if metric in IN_PERCENT or metric == "mae":
         return ".2f"
     return {"cross-entropy": ".4f", "seconds": ".3g", "mse": ".2e"}.get(metric, ".4g")
+
+
+# What rows and trials say.
+
+
+def kind_of(row: Row) -> str:
+    """The kind of a row's unit: "pynada" of "pynada(alpha=0.3)"."""
+    return row.unit.partition("(")[0].strip()
+
+
+def test_value(record: TrialRecord | None, metric: str) -> float | None:
+    """A trial's finite test value, or None."""
+    value = None if record is None or record.test is None else record.test.get(metric)
+    return value if value is not None and isfinite(value) else None
+
+
+def tested(found: RowResults, metric: str) -> list[tuple[str, float]]:
+    """Digest and test value of the trials that were tested."""
+    values = [(t.digest, test_value(t, metric)) for t in found.trials]
+    return [(digest, value) for digest, value in values if value is not None]
+
+
+def solved_by(found: RowResults) -> int:
+    """How many trials answer every point right."""
+    return sum(test_value(t, "accuracy") == 1 for t in found.trials)
+
+
+def seconds_per_epoch(record: TrialRecord) -> float | None:
+    """The median training time of an epoch, without the first where there are more."""
+    times = record.seconds[1:] or record.seconds
+    return median(times) if times else None
+
+
+def alone(record: TrialRecord) -> bool:
+    """True where a trial had its program to itself, so that its time is its own."""
+    return record.execution is None or record.execution.stacking == "alone"
+
+
+# Seconds per epoch, relative to ReLU.
+
+
+@dataclass(frozen=True)
+class Time:
+    """One row: median seconds per epoch over its trials, and as a multiple of the reference row's; so the paper's."""
+
+    label: str
+    kind: str
+    seconds: Number
+    ratio: Number | None
+    paper: str
+    paper_ratio: str
+
+
+@dataclass(frozen=True)
+class Times:
+    """One part, relative to its ReLU row (its first row where it has none).
+
+    `shared`: some trials were trained as one program, and their times are shares of its time.
+    """
+
+    title: str
+    reference: str
+    rows: tuple[Time, ...]
+    shared: bool
+
+
+def times(results: StudyResults) -> list[Times]:
+    """One table for each part that has trials."""
+    return [found for part in results.study.parts if (found := _times(part, results)) is not None]
+
+
+def _times(part: Part, results: StudyResults) -> Times | None:
+    rows = [r for r in results.rows if r.row.part == part.name and _row_seconds(r)]
+    if not rows:
+        return None
+    reference = next((r for r in rows if kind_of(r.row) == "relu"), rows[0])
+    shared = any(not alone(t) for r in rows for t in r.trials)
+    return Times(part.title, reference.row.label, tuple(_time(r, reference) for r in rows), shared)
+
+
+def _time(found: RowResults, reference: RowResults) -> Time:
+    own, base = median(_row_seconds(found).values()), median(_row_seconds(reference).values())
+    digests = tuple(_row_seconds(found))
+    against = digests + tuple(_row_seconds(reference))
+    timed = all(
+        alone(t) for r in (found, reference) for t in r.trials if t.finished
+    )  # shares of a stack compare nothing
+    ratio = Number(own / base, f"{own / base:.2f}×", against, "seconds", how="ratio") if base and timed else None
+    printed, printed_base = found.row.paper.get("seconds"), reference.row.paper.get("seconds")
+    return Time(
+        found.row.label, kind_of(found.row), Number(own, show("seconds", own), digests, "seconds", how="median"), ratio,
+        f"{printed.value:g}" if printed else "",
+        f"{printed.value / printed_base.value:.2f}×" if printed and printed_base else "",
+    )  # fmt: skip
+
+
+def _row_seconds(found: RowResults) -> dict[str, float]:
+    """Seconds per epoch of each finished trial, by digest."""
+    values = {t.digest: seconds_per_epoch(t) for t in found.trials if t.finished}
+    return {digest: value for digest, value in values.items() if value}

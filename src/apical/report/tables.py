@@ -1,14 +1,33 @@
-"""The paper's tables as data: its numbers beside ours, the difference, and how certain ours are."""
+"""The tables as data: the paper's numbers beside ours, the difference, how certain ours are; the data sets."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from apical import stats
+from apical.errors import ApicalError
 from apical.report.comparison import MARKS, Comparison, Evidence, Pair
-from apical.report.numbers import MISSING, TITLES, Number, better, mean_of, of_trial, scale, show, show_share
+from apical.report.numbers import (
+    MISSING,
+    TITLES,
+    Number,
+    better,
+    kind_of,
+    mean_of,
+    of_trial,
+    scale,
+    show,
+    show_share,
+    solved_by,
+    test_value,
+    tested,
+)
 from apical.study.model import Group, PaperNumber, Part, Row, Study
 from apical.study.results import RowResults, StudyResults, TrialRecord
+
+if TYPE_CHECKING:
+    from apical.data import DataSet
 
 
 @dataclass(frozen=True)
@@ -59,11 +78,6 @@ class Table:
         for line in self.lines:
             found.setdefault(line.group, []).append(line)
         return list(found.items())
-
-
-def kind_of(row: Row) -> str:
-    """The kind of a row's unit: "pynada" of "pynada(alpha=0.3)"."""
-    return row.unit.partition("(")[0].strip()
 
 
 def pairs(study: str, results: StudyResults) -> Iterator[Pair]:
@@ -159,18 +173,6 @@ def _line(found: RowResults, study: str, evidence: Evidence, best: bool) -> Line
     )  # fmt: skip
 
 
-def test_value(record: TrialRecord | None, metric: str) -> float | None:
-    """A trial's finite test value, or None."""
-    value = None if record is None or record.test is None else record.test.get(metric)
-    return value if value is not None and isfinite(value) else None
-
-
-def tested(found: RowResults, metric: str) -> list[tuple[str, float]]:
-    """Digest and test value of the trials that were tested."""
-    values = [(t.digest, test_value(t, metric)) for t in found.trials]
-    return [(digest, value) for digest, value in values if value is not None]
-
-
 def _over_trials(found: RowResults, metric: str) -> tuple[Number | None, Number | None]:
     values = tested(found, metric)
     digests = [digest for digest, _ in values]
@@ -226,11 +228,6 @@ def _remark(found: RowResults) -> str:
     return ", ".join(f"{states.count(s)} {s}" for s in ("diverged", "failed", "running") if s in states)
 
 
-def solved_by(found: RowResults) -> int:
-    """How many trials answer every point right."""
-    return sum(test_value(t, "accuracy") == 1 for t in found.trials)
-
-
 def _solved(found: RowResults) -> str:
     """How many trials of those that were tested."""
     count = len(tested(found, "accuracy"))
@@ -248,3 +245,74 @@ def _remarks(part: Part, results: StudyResults) -> tuple[str, ...]:
     if part.metric == "weighted-accuracy":
         remarks.append("McNemar's test counts plain right and wrong; the interval is of the weighted accuracy.")
     return tuple(remarks)
+
+
+# What the networks of a study were trained on: the sizes of the splits and the names of the classes.
+
+NAMED = 40
+"""How many classes are named; ImageNet has 1,000."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """One data set as a study uses it. Sizes are None where this machine does not have the data."""
+
+    name: str
+    changes: str
+    train: int | None
+    validation: int | None
+    test: int | None
+    classes: tuple[str, ...]
+
+    @property
+    def named(self) -> str:
+        """The names of the classes, in a line."""
+        rest = f" and {len(self.classes) - NAMED} more" if len(self.classes) > NAMED else ""
+        return ", ".join(self.classes[:NAMED]) + rest
+
+
+def datasets(results: StudyResults) -> tuple[Data, ...]:
+    """Each data set once, however many networks were trained on it."""
+    parts: dict[tuple[object, ...], Part] = {}
+    for part in results.study.parts:
+        parts.setdefault((part.data, part.split, part.partial, part.corruptions), part)
+    return tuple(_data(part, [r for r in results.rows if r.part.data == part.data]) for part in parts.values())
+
+
+def opened(part: Part) -> "DataSet | None":
+    """The data of a part as its networks see it; None where it is not on this machine: a report fetches nothing."""
+    from apical.data import corrupt, load, statuses  # noqa: PLC0415  torch and the data
+
+    here = any(s.recipe.name == part.data and s.state != "not prepared" for s in statuses())
+    if not here and not Path(part.data).expanduser().exists():
+        return None
+    try:
+        return corrupt(load(part.data, partial=part.partial is not None, split=part.split), *part.corruptions)
+    except ApicalError:
+        return None  # a report is made where the data may never have been
+
+
+def classes_of(rows: Iterable[RowResults]) -> tuple[str, ...]:
+    """The names of the classes as the trials recorded them."""
+    return next((t.classes for found in rows for t in found.trials if t.classes), ())
+
+
+def _data(part: Part, rows: list[RowResults]) -> Data:
+    data = opened(part)
+    changes = ", ".join([*part.corruptions, *filter(None, (part.partial, _split(part)))])
+    if data is not None:
+        names = classes_of(rows) or data.class_names or ()
+        return Data(part.data, changes, len(data.train), len(data.validation), len(data.test), tuple(names))
+    best = [r.best for r in rows if r.row.part == part.name and r.best is not None and r.best.test is not None]
+    return Data(part.data, changes, None, None, _test_samples(best[0]) if best else None, classes_of(rows))
+
+
+def _split(part: Part) -> str:
+    return "" if part.split == "paper" else f"split {part.split}"
+
+
+def _test_samples(record: TrialRecord) -> int | None:
+    try:
+        return len(record.outputs().ids)
+    except ApicalError:
+        return None

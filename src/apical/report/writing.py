@@ -1,14 +1,18 @@
 """`write`: a report in a folder: the page, Markdown, LaTeX, CSV, and every figure as SVG and PDF."""
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from apical.errors import InvalidArgumentError
 from apical.report import draw
 from apical.report.charts import slug
-from apical.report.difference import Sides, compare_studies
-from apical.report.gathering import Report, gather, slimmer
-from apical.report.render import csv, html, latex, markdown
+from apical.report.difference import StudyDiff, compare_studies
+from apical.report.gathering import Report, Section, gather, slimmer
+from apical.report.render import html, latex, markdown
+from apical.report.tables import Line, Table
 from apical.study.results import StudyResults
 
 PAGE = "index.html"
@@ -27,14 +31,14 @@ def write(studies: Sequence[StudyResults], folder: str | Path, *, compare: bool 
         raise InvalidArgumentError(
             f"{len(studies)} studies were given, but two are compared: apical report A B --compare"
         )
-    sides = [compare_studies(*studies)] if compare else []
+    diffs = [compare_studies(*studies)] if compare else []
     target = Path(folder)
     try:
         for place in (target, target / "figures", target / "tables"):
             place.mkdir(parents=True, exist_ok=True)
         report = gather(studies)
         drawings = {chart.name: draw.draw(chart, target / "figures") for chart in html.charts_of(report)}
-        page = _small_page(report, drawings, sides)
+        page = _small_page(report, drawings, diffs)
         for name, text in _texts(report, page).items():
             (target / name).write_text(text, encoding="utf-8")
     except OSError as error:
@@ -42,13 +46,13 @@ def write(studies: Sequence[StudyResults], folder: str | Path, *, compare: bool 
     return target / PAGE
 
 
-def _small_page(report: Report, drawings: Mapping[str, str], sides: Sequence[Sides]) -> str:
+def _small_page(report: Report, drawings: Mapping[str, str], diffs: Sequence[StudyDiff]) -> str:
     """The whole page, or the first of ever smaller ones that stays within the limit (the smallest where none does)."""
-    page = html.page(report, drawings, comparisons=sides)
+    page = html.page(report, drawings, differences=diffs)
     for smaller in slimmer(report):
         if len(page.encode()) <= LIMIT:
             break
-        page = html.page(smaller, drawings, comparisons=sides)
+        page = html.page(smaller, drawings, differences=diffs)
     return page
 
 
@@ -58,13 +62,75 @@ def _texts(report: Report, page: str) -> Mapping[str, str]:
         "report.md": markdown.markdown(report),
         "report.tex": latex.latex(report),
         "claims.md": markdown.claims_page(report),
-        "tables/claims.csv": csv.claims_csv(report),
-        "tables/trials.csv": csv.trials_csv(report.sections),
+        "tables/claims.csv": claims_csv(report),
+        "tables/trials.csv": trials_csv(report.sections),
     }
     for section in report.sections:
         for table in section.tables:
             name = latex.table_file(section, table)
             texts[f"tables/{name}.tex"] = latex.table_text(section, table)
-            texts[f"tables/{name}.csv"] = csv.table_csv(table)
-        texts[f"tables/{slug(section.name)}-tests.csv"] = csv.tests_csv(section)
+            texts[f"tables/{name}.csv"] = table_csv(table)
+        texts[f"tables/{slug(section.name)}-tests.csv"] = tests_csv(section)
     return texts
+
+
+# The report's tables as CSV: full precision, with the trials that each number comes from.
+
+CSV_COLUMNS = (
+    "part", "group", "row", "label", "parameter", "metric", "paper", "paper_mark", "ours", "mark", "best_of_group",
+    "difference", "mean", "deviation", "p_baseline", "p_baseline_holm", "p_rival", "p_rival_holm", "rival",
+    "best_trial", "trials",
+)  # fmt: skip
+
+
+def table_csv(table: Table) -> str:
+    """One table; values in the trials' own unit (shares of 1), the paper's as it prints them."""
+    return _csv(CSV_COLUMNS, (_line(table, line) for line in table.lines))
+
+
+def tests_csv(section: Section) -> str:
+    """Every paired test of a study."""
+    names = ("a", "b", "metric", "n", "difference", "low", "high", "test", "p_paper", "p_value", "p_holm", "only_a",
+             "only_b", "effect_name", "effect", "needed")  # fmt: skip
+    rows = ([*(getattr(c, name) for name in names), *c.trials] for c in section.comparisons)
+    return _csv((*names, "trial_a", "trial_b"), rows)
+
+
+def claims_csv(report: Report) -> str:
+    """Every pair or row of every claim: what the paper prints, ours, and what follows."""
+    heads = ("claim", "text", "where", "kind", "verdict", "scope", "pair", "paper", "ours", "n", "finding", "trials")
+    rows = []
+    for v in report.verdicts:
+        common = (v.claim.id, v.claim.text, v.claim.where, v.claim.kind, v.outcome, v.scope)
+        rows += [(*common, f.what, f.paper, f.ours, f.n, f.answer, " ".join(f.trials)) for f in v.findings]
+        rows += [(*common, "", "", "", "", f"missing: {why}", "") for why in dict.fromkeys(v.missing)]
+    return _csv(heads, rows)
+
+
+def trials_csv(sections: Iterable[Section]) -> str:
+    """Every trial of the report."""
+    heads = ("study", "digest", "row", "setting", "seed", "state", "best_epoch", "validation", "test", "seconds")
+    rows = (
+        (s.study.name, t.digest, t.row, t.setting, t.seed, t.state, t.best_epoch,
+         t.validation.value if t.validation else "", t.test.value if t.test else "", t.seconds)
+        for s in sections for t in s.trials
+    )  # fmt: skip
+    return _csv(heads, rows)
+
+
+def _line(table: Table, line: Line) -> Sequence[Any]:
+    numbers = [n.value if n else "" for n in (line.ours, line.difference, line.mean, line.deviation)]
+    tests = [v for c in (line.baseline, line.rival) for v in ((c.p_value, c.p_holm) if c else ("", ""))]
+    return (
+        table.name, line.group, line.key, line.label, line.parameter, table.metric, line.paper, line.paper_mark,
+        numbers[0], line.mark, line.best, *numbers[1:], *tests, line.rival_label,
+        line.ours.trials[0] if line.ours else "", " ".join(line.mean.trials) if line.mean else "",
+    )  # fmt: skip
+
+
+def _csv(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,11 +1,9 @@
 """Paired tests, intervals, corrections, effect sizes and power: numpy and scipy alone, no torch."""
 
-from apical.stats.bootstrap import Interval, bootstrap_difference
-from apical.stats.mcnemar import METHODS, McNemar, mcnemar, mcnemar_table
+from apical.stats.intervals import Interval, Summary, bootstrap_difference, holm, summarise, wilson
+from apical.stats.paired import METHODS, McNemar, Wilcoxon, mcnemar, mcnemar_table, wilcoxon
 from apical.stats.pairs import PairedTable, align, table
 from apical.stats.power import mcnemar_power, mcnemar_sample_size, wilcoxon_sample_size
-from apical.stats.summary import Summary, holm, summarise, wilson
-from apical.stats.wilcoxon import Wilcoxon, wilcoxon
 
 __all__ = [
     "METHODS",

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apical.errors import InvalidArgumentError
-from apical.stats import checks
 
 Ids = Sequence[str] | NDArray[Any]
 
@@ -24,7 +23,7 @@ class PairedTable:
 
     def __post_init__(self) -> None:
         for name in ("both", "only_a", "only_b", "neither"):
-            checks.count(name, getattr(self, name), least=0)
+            check_count(name, getattr(self, name), least=0)
 
     @property
     def n(self) -> int:
@@ -45,7 +44,7 @@ class PairedTable:
 def table(right_a: Sequence[bool] | NDArray[Any], right_b: Sequence[bool] | NDArray[Any]) -> PairedTable:
     """The table of two rows of right (True) and wrong (False) answers to the same samples."""
     a, b = _answers("right_a", right_a), _answers("right_b", right_b)
-    checks.same_length(len(a), len(b))
+    check_same_length(len(a), len(b))
     return PairedTable(int((a & b).sum()), int((a & ~b).sum()), int((~a & b).sum()), int((~a & ~b).sum()))
 
 
@@ -79,3 +78,52 @@ def _unique(name: str, ids: Ids) -> NDArray[Any]:
         twice = f": {values[counts > 1][0]!s} occurs {counts.max()} times" if (counts > 1).any() else ""
         raise InvalidArgumentError(f"{name} must be one row of ids that occur once{twice}")
     return found
+
+
+# What every statistic asks of its arguments: one sentence where something is wrong.
+
+Numbers = Sequence[float] | NDArray[Any]
+
+
+def check_vector(name: str, values: Numbers) -> NDArray[np.float64]:
+    """`values` as one row of finite numbers."""
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{name} must be a row of numbers ({error})") from error
+    if found.ndim != 1:
+        raise InvalidArgumentError(f"{name} has the shape {found.shape}, but must be one row of numbers")
+    if not np.isfinite(found).all():
+        where = int(np.flatnonzero(~np.isfinite(found))[0])
+        raise InvalidArgumentError(f"{name}[{where}] is {found[where]}, but must be finite: leave such samples out")
+    return found
+
+
+def check_pair(a: Numbers, b: Numbers) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Two rows of the same samples in the same order."""
+    first, second = check_vector("a", a), check_vector("b", b)
+    check_same_length(len(first), len(second))
+    return first, second
+
+
+def check_same_length(a: int, b: int) -> None:
+    """Refuse rows that cannot be of the same samples."""
+    if a != b:
+        raise InvalidArgumentError(
+            f"a has {a} samples and b has {b}, but a paired statistic needs the same samples in the same order: "
+            "apical.stats.align puts them in order by their ids"
+        )
+
+
+def check_share(name: str, value: float) -> float:
+    """A number between 0 and 1, both excluded."""
+    if not 0 < value < 1:
+        raise InvalidArgumentError(f"{name} is {value}, but must lie between 0 and 1")
+    return float(value)
+
+
+def check_count(name: str, value: int, *, least: int) -> int:
+    """A whole number that is at least `least`."""
+    if int(value) != value or value < least:
+        raise InvalidArgumentError(f"{name} is {value}, but must be a whole number of at least {least}")
+    return int(value)

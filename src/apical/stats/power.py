@@ -17,7 +17,7 @@ from math import ceil, inf, sqrt
 from scipy import special
 
 from apical.errors import InvalidArgumentError
-from apical.stats import checks
+from apical.stats import pairs
 
 
 def mcnemar_sample_size(only_a: float, only_b: float, *, level: float = 0.05, power: float = 0.8) -> float:
@@ -33,7 +33,7 @@ def mcnemar_sample_size(only_a: float, only_b: float, *, level: float = 0.05, po
 def mcnemar_power(n: int, only_a: float, only_b: float, *, level: float = 0.05) -> float:
     """The probability that n samples show the difference at `level`: the same approximation, solved for the power."""
     psi, delta = _shares(only_a, only_b)
-    checks.count("n", n, least=1)
+    pairs.check_count("n", n, least=1)
     spread = sqrt(psi - delta**2)
     margin = delta * sqrt(n) - _z(level, 0.5)[0] * sqrt(psi)
     if spread == 0:
@@ -60,6 +60,6 @@ def _shares(only_a: float, only_b: float) -> tuple[float, float]:
 
 def _z(level: float, power: float) -> tuple[float, float]:
     return (
-        float(special.ndtri(1 - checks.share("level", level) / 2)),
-        float(special.ndtri(checks.share("power", power))),
+        float(special.ndtri(1 - pairs.check_share("level", level) / 2)),
+        float(special.ndtri(pairs.check_share("power", power))),
     )

@@ -1,29 +1,30 @@
-"""What each pair or row of a claim says: `apical.report.claims.rules`, done."""
+"""What each pair or row of a claim says: `apical.report.claims.verdicts`, done."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from math import isfinite, sqrt
-from statistics import NormalDist, median
+from statistics import NormalDist
 
 import numpy as np
 
 from apical import stats
-from apical.report.claims.rules import VANISHED, Finding
-from apical.report.claims.wording import (  # fmt: skip
+from apical.report.comparison import (
+    Comparison,
+    Evidence,
+    Ref,
     between,
-    compared,
+    count_trials,
+    in_words,
     minus,
-    name,
     pair_name,
     printed,
     printed_pair,
     ratio,
+    row_name,
     samples_and_trials,
-    trials,
     turned_sign,
 )
-from apical.report.comparison import Comparison, Evidence, Ref
-from apical.report.numbers import gain, scale, show, show_share
-from apical.report.tables import solved_by, test_value, tested
+from apical.report.numbers import alone, gain, scale, seconds_per_epoch, show, show_share, solved_by, test_value, tested
 from apical.study.claim import Claim
 from apical.study.results import RowResults, TrialRecord
 
@@ -32,6 +33,38 @@ MEASURED = ("seconds", "parameters", "mse")
 OF_TWO = sqrt(2)
 """A printed number comes from trials and samples like ours: a difference of the two is so much wider than one alone."""
 Rows = tuple[RowResults, RowResults]
+
+
+SIGNS = {1: "shown", 0: "open", -1: "refuted"}
+VANISHED = 1e-6
+"""A layer's gradient has vanished where its norm is below this share of the largest layer's in the same epoch."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One pair or row of a claim: shown (+1), refuted (-1) or open (0).
+
+    `what` names it, `paper` is what the paper prints about it ("" for nothing), `ours` the same with its interval,
+    `n` of how many samples and trials; `trials` are those it rests on.
+    """
+
+    sign: int
+    what: str
+    ours: str
+    paper: str = ""
+    n: str = ""
+    trials: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The finding in a line."""
+        paper = f"; the paper: {self.paper}" if self.paper else ""
+        return f"{self.what}: {self.ours}{f', n = {self.n}' if self.n else ''}{paper}"
+
+    @property
+    def answer(self) -> str:
+        """The sign as a word."""
+        return SIGNS[self.sign]
 
 
 def metric_of(claim: Claim, found: RowResults) -> str:
@@ -48,17 +81,6 @@ def refs(claim: Claim) -> list[tuple[Ref, ...]]:
 def find(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
     """The findings of the pair (or row) at this position of a claim."""
     yield from _KINDS[claim.kind](claim, evidence, position, rows)
-
-
-def seconds_per_epoch(record: TrialRecord) -> float | None:
-    """The median training time of an epoch, without the first where there are more."""
-    times = record.seconds[1:] or record.seconds
-    return median(times) if times else None
-
-
-def alone(record: TrialRecord) -> bool:
-    """True where a trial had its program to itself, so that its time is its own."""
-    return record.execution is None or record.execution.stacking == "alone"
 
 
 def _better(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
@@ -90,7 +112,7 @@ def _on_test(a: RowResults, b: RowResults, claim: Claim, evidence: Evidence, pos
 
 def _pair(sign: int, a: RowResults, b: RowResults, found: Comparison, paper: str) -> Finding:
     title = pair_name(a, b) if found.metric == a.part.metric else f"{pair_name(a, b)}, test {found.metric}"
-    return Finding(sign, title, compared(a, b, found), paper, samples_and_trials(found), found.trials)
+    return Finding(sign, title, in_words(a, b, found), paper, samples_and_trials(found), found.trials)
 
 
 def _incomparable(a: RowResults, b: RowResults) -> Finding:
@@ -144,7 +166,7 @@ def _trial_by_trial(a: RowResults, b: RowResults, what: str, of_a: dict[int, flo
     agreed = 1 if min(gains) > 0 else -1 if max(gains) < 0 else 0
     sign = agreed if agreed == turned_sign(metric, summary, ratios=ratios) else 0
     words += f", better in {sum(g > 0 for g in gains)} of {len(gains)}"
-    return Finding(sign, title, words, "", trials(len(seeds)), _digests(a, b))
+    return Finding(sign, title, words, "", count_trials(len(seeds)), _digests(a, b))
 
 
 def _against_quoted(a: RowResults, b: RowResults, metric: str) -> Finding:
@@ -178,7 +200,7 @@ def _tested_on(*rows: RowResults) -> str:
     best = next((found for found in rows if found.best is not None), None)
     if best is None or best.best is None or best.best.test is None:
         return ""
-    return f"{len(best.best.outputs().ids):,} samples, {trials(len(best.trials))}"
+    return f"{len(best.best.outputs().ids):,} samples, {count_trials(len(best.trials))}"
 
 
 def _value(found: RowResults, metric: str) -> float:
@@ -236,7 +258,7 @@ def _about(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResul
     metric = metric_of(claim, found)
     value = test_value(found.best, metric)
     if value is None:
-        yield Finding(0, name(found), "no number")
+        yield Finding(0, row_name(found), "no number")
         return
     wanted = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
     values = [v for _, v in tested(found, metric)]
@@ -244,7 +266,7 @@ def _about(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResul
     error = sqrt(_standard_error(found.best, metric) ** 2 + spread**2)
     sign = 1 if abs(value - wanted) <= 2 * error else -1
     words = f"{show(metric, value)} ± {show(metric, 2 * error)}"
-    yield Finding(sign, name(found), words, show(metric, wanted), _tested_on(found), _digests(found))
+    yield Finding(sign, row_name(found), words, show(metric, wanted), _tested_on(found), _digests(found))
 
 
 def _range(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
@@ -252,13 +274,13 @@ def _range(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResul
     metric = metric_of(claim, found)
     value = test_value(found.best, metric)
     if value is None:
-        yield Finding(0, name(found), "no number")
+        yield Finding(0, row_name(found), "no number")
         return
     low, high = (figure / scale(metric) for figure in claim.paper[:2])
     outside, error = max(low - value, value - high, 0.0), 2 * _standard_error(found.best, metric)
     sign = 1 if outside == 0 else -1 if outside > error else 0
     words, paper = f"{show(metric, value)} ± {show(metric, error)}", f"{show(metric, low)} to {show(metric, high)}"
-    yield Finding(sign, name(found), words, paper, _tested_on(found), _digests(found))
+    yield Finding(sign, row_name(found), words, paper, _tested_on(found), _digests(found))
 
 
 def _cost(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
@@ -274,7 +296,7 @@ def _cost(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResult
     said = " to ".join(f"{v:{form}}{unit}" for v, unit in dict.fromkeys((min(percent), max(percent)))) if more else ""
     paper = " to ".join(f"{100 * v:+g} %" if relative else f"{v:+g}" for v in claim.paper[:2])
     title = f"{claim.metric} of {pair_name(a, b)}"
-    yield Finding(sign, title, said or "not measured", paper, trials(len(more)) if more else "", _digests(a, b))
+    yield Finding(sign, title, said or "not measured", paper, count_trials(len(more)) if more else "", _digests(a, b))
 
 
 def _stable(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
@@ -286,7 +308,7 @@ def _stable(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResu
     if (value := test_value(found.best, found.part.metric)) is not None:
         words += f", best {show(found.part.metric, value)}"
     paper = printed(found, found.part.metric)
-    yield Finding(-1 if faults else 1, name(found), words, paper, trials(len(found.trials)), _digests(found))
+    yield Finding(-1 if faults else 1, row_name(found), words, paper, count_trials(len(found.trials)), _digests(found))
 
 
 def _unstable(record: TrialRecord) -> str:
@@ -310,18 +332,18 @@ def _solves(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResu
     solved = solved_by(found)
     words = f"every point right in {show_share(solved, len(found.trials))} trials"
     paper = printed(found, "accuracy")
-    yield Finding(1 if solved else -1, name(found), words, paper, trials(len(found.trials)), _digests(found))
+    yield Finding(1 if solved else -1, row_name(found), words, paper, count_trials(len(found.trials)), _digests(found))
 
 
 def _vanishing(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
     (found,) = rows
     shares = [share for t in found.trials for share in smallest_gradient_shares(t)]
     if not shares:
-        yield Finding(0, name(found), "no gradients were recorded")
+        yield Finding(0, row_name(found), "no gradients were recorded")
         return
     words = f"the smallest layer's gradient is at least {min(shares):.1e} of the largest's"
     sign = 1 if min(shares) >= VANISHED else -1
-    yield Finding(sign, name(found), words, "", trials(len(found.trials)), _digests(found))
+    yield Finding(sign, row_name(found), words, "", count_trials(len(found.trials)), _digests(found))
 
 
 def smallest_gradient_shares(record: TrialRecord) -> list[float]:

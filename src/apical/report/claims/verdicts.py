@@ -1,16 +1,106 @@
-"""Which claims of the paper do the studies of a report reproduce? By `apical.report.claims.rules`."""
+"""Which claims of the paper do the studies of a report reproduce? The rules in words, the verdicts, the protocol."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
+from typing import Any, Literal, get_args
 
-from apical.report.claims.findings import MEASURED, find, metric_of, refs
-from apical.report.claims.rules import Finding, Outcome, Verdict
-from apical.report.comparison import Evidence, Pair
-from apical.report.protocol import changed
+from apical.report.claims.findings import MEASURED, VANISHED, Finding, find, metric_of, refs
+from apical.report.comparison import LEVEL, Evidence, Pair
 from apical.study.claim import Claim
-from apical.study.model import Study
+from apical.study.model import Part, Row, Study
 from apical.study.results import RowResults
+
+Outcome = Literal[
+    "reproduced", "reproduced where run", "not reproduced", "not reproduced where run", "undecided", "no verdict"
+]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+"""`where run`: on the pairs or rows that this report has, while others are missing that could change the answer."""
+
+RULES = {
+    "who is judged": (
+        "Finished rows of the paper's own protocol. Quick variants, partial data, changed settings (a coarser grid, "
+        "fewer trials) and unfinished rows give no verdict."
+    ),
+    "how": (
+        "Each pair or row of a claim is shown, refuted or open. Reproduced: all are shown (or the share that the "
+        "claim asks for). Not reproduced: so many are refuted that this cannot be. Else undecided at this number "
+        "of samples and trials. Where the paper says that something does not happen, the answer is turned round. "
+        "A claim of which only some pairs or rows were run is judged on these, and says so: reproduced (or not) "
+        "where run. One refuted pair refutes a claim about all, whatever is missing."
+    ),
+    "better": (
+        "Shown: the best trials (by validation) differ in the claimed direction, the exact test's p adjusted by "
+        f"Holm over all tests of the study is at most {LEVEL}, the 95 % bootstrap interval of the difference "
+        "excludes 0, and the mean over trials with equal seeds points the same way. Refuted: all of that the other "
+        "way round; or neither the best trials nor the mean over trials show a gain, and the interval, made wider "
+        "(see gain), lies below the printed difference. On validation, for seconds and for errors on a "
+        "curve: shown where every trial with equal seeds agrees and the 95 % interval of the mean (of the ratio, for "
+        "seconds and curves) does too, refuted where all that is the other way round. Against a quoted number: two "
+        "standard errors of the difference of two such shares beyond it."
+    ),
+    "gain": (
+        "Shown: the interval of the difference contains the printed gain (or lies wholly above it for at least, "
+        "below it for at most) and lies above 0. Refuted: made wider, it excludes the printed gain (lies wholly below "
+        "it for at least, above it for at most). Else open. Made wider: by the square root of 2, because the printed "
+        "difference is as uncertain as ours, and to 95 % for all pairs of the claim together, run or not (Bonferroni). "
+        "So a pair may be refuted in a claim about itself and open in one about many."
+    ),
+    "largest": (
+        "The first gain as above. Another gain is shown to be smaller, or refuted by being larger, where the two "
+        "differ by more than the root of the sum of squares of their intervals' half widths. Else open."
+    ),
+    "value": "Shown: within two standard errors of sample and trials together of the printed value. Else refuted.",
+    "range": "Shown: inside the printed range. Refuted: outside by more than two standard errors. Else open.",
+    "cost": (
+        "Parameters, or the median seconds per epoch after the first, beyond the other row's: shown where every "
+        "trial lies in the printed range, refuted where every trial lies outside. Times are those of this "
+        "machine, and of trials that shared no program with others."
+    ),
+    "stable": (
+        "Shown: no trial diverged or failed, every training loss fell, and the best trial is right more often "
+        "than the largest class alone explains (three standard errors). Else refuted."
+    ),
+    "solves": (
+        "Shown: at least one trial answers every point right. Else refuted. How many of them do is printed with its "
+        "95 % interval (Wilson's)."
+    ),
+    "vanishing": (
+        f"Shown: in no epoch of any trial is a layer's gradient norm below {VANISHED:g} of the largest layer's. "
+        "Else refuted."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, what the studies say about it pair by pair, and why in a sentence.
+
+    `missing` says for each pair or row that could not be judged why not; `judged` is how many could.
+    """
+
+    claim: Claim
+    outcome: Outcome
+    reason: str
+    findings: tuple[Finding, ...] = ()
+    missing: tuple[str, ...] = ()
+    judged: int = 0
+
+    @property
+    def trials(self) -> tuple[str, ...]:
+        """The trials that it rests on."""
+        return tuple(dict.fromkeys(digest for found in self.findings for digest in found.trials))
+
+    @property
+    def scope(self) -> str:
+        """How much of the claim was judged, where that is some of it and not all."""
+        if not self.missing or not self.judged:
+            return ""
+        noun = "pairs" if self.claim.b else "rows"
+        return f"judged on {self.judged} of {self.judged + len(self.missing)} {noun}"
+
+
+# Which claims of the paper do the studies of a report reproduce? By `apical.report.claims.verdicts`.
 
 SAID = 3
 """How many findings the reason of a verdict names."""
@@ -114,3 +204,65 @@ def decisive(outcome: Outcome, found: Sequence[Finding]) -> list[Finding]:
 def _listed(sentences: Sequence[str]) -> str:
     rest = f"; and {len(sentences) - SAID} more" if len(sentences) > SAID else ""
     return "; ".join(sentences[:SAID]) + rest
+
+
+# Where a study differs from the paper's own, as the package ships it: such rows carry no verdict.
+
+SHOWN_OF_PART = {"title", "x", "partial"}
+"""Fields that change what is printed, not what is trained; a partial mark is told apart."""
+SHOWN_OF_ROW = {"label", "paper", "group", "x"}
+
+
+def deviations(study: Study, paper: Study | None) -> tuple[str, ...]:
+    """In words, once each: what of a study is not as the paper's; nothing where there is no study of the paper."""
+    if paper is None or study.quick:
+        return ()
+    found = [*_trial_changes(study, paper)]
+    for part in study.parts:
+        found += _part_changes(part, paper)
+    for row in study.rows:
+        found += _row_changes(row, paper)
+    return tuple(dict.fromkeys(found))
+
+
+def changed(row: Row, part: Part, study: Study, paper: Study | None) -> str:
+    """How one row differs from the paper's, in words; "" where it does not."""
+    if paper is None:
+        return ""
+    return ", ".join(
+        dict.fromkeys([*_part_changes(part, paper), *_row_changes(row, paper), *_trial_changes(study, paper)])
+    )
+
+
+def _trial_changes(study: Study, paper: Study) -> Iterator[str]:
+    if study.trials < paper.trials:
+        yield f"{study.trials} trials instead of {paper.trials}"
+
+
+def _part_changes(part: Part, paper: Study) -> Iterator[str]:
+    own = next((other for other in paper.parts if other.name == part.name), None)
+    return _fields(part, own, SHOWN_OF_PART) if own else iter([f"{part.title} is no part of the paper's"])
+
+
+def _row_changes(row: Row, paper: Study) -> Iterator[str]:
+    own = next((other for other in paper.rows if other.key == row.key), None)
+    return _fields(row, own, SHOWN_OF_ROW) if own else iter([f"{row.key} is no row of the paper's"])
+
+
+def _fields(ours: Part | Row, theirs: Part | Row, shown: set[str]) -> Iterator[str]:
+    for field in sorted(set(type(ours).model_fields) - shown):
+        yield from _difference(field, getattr(ours, field), getattr(theirs, field))
+
+
+def _difference(field: str, ours: Any, theirs: Any) -> Iterator[str]:
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in dict.fromkeys((*ours, *theirs)):
+            yield from _difference(f"{field}.{key}", ours.get(key), theirs.get(key))
+    elif ours != theirs:
+        yield f"{field} = {_said(ours)} instead of {_said(theirs)}"
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(str, value))})"
+    return "the protocol's" if value is None else str(value)

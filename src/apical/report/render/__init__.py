@@ -1,1 +1,1 @@
-"""A gathered report as HTML, Markdown, LaTeX and CSV."""
+"""A gathered report as HTML, Markdown and LaTeX; CSV is written by `apical.report.writing`."""

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from apical import extras
-from apical.report import palette
+from apical.report import charts
 from apical.report.charts import Chart, Pictures
-from apical.report.claims.rules import OUTCOMES
-from apical.report.claims.verdicts import decisive
-from apical.report.difference import Sides
+from apical.report.claims.verdicts import OUTCOMES, decisive
+from apical.report.difference import StudyDiff
 from apical.report.draw import inline
 from apical.report.gathering import Report, Section, Trial, progress
 from apical.report.numbers import show, show_count, show_p
@@ -29,7 +28,7 @@ DARK = (
 
 
 def page(
-    report: Report, drawings: Mapping[str, str], *, comparisons: Sequence[Sides] = (), refresh: int | None = None
+    report: Report, drawings: Mapping[str, str], *, differences: Sequence[StudyDiff] = (), refresh: int | None = None
 ) -> str:
     """The HTML; `drawings` holds the SVG of each chart by name; with `refresh` it looks again after so many seconds."""
     jinja2, markup = extras.load("jinja2", extra="lab"), extras.load("markupsafe", extra="lab").Markup
@@ -38,7 +37,7 @@ def page(
     return str(
         environment.get_template("page.html.j2").render(
             report=report,
-            comparisons=comparisons,
+            differences=differences,
             refresh=refresh,
             outcomes=OUTCOMES,
             css=markup(_css()),
@@ -50,7 +49,7 @@ def page(
             show=show,
             show_p=show_p,
             show_count=show_count,
-            variable=palette.variable,
+            variable=charts.variable,
             short=lambda digests: " ".join(digest[:SHORT] for digest in digests),
             has_paper=has_paper,
             value_head=value_head,
@@ -98,8 +97,8 @@ def charts_of(report: Report) -> list[Chart]:
 
 
 def _css() -> str:
-    light = " ".join(f"{name}:{colour};" for name, colour, _ in palette.variables())
-    dark = " ".join(f"{name}:{colour};" for name, _, colour in palette.variables())
+    light = " ".join(f"{name}:{colour};" for name, colour, _ in charts.variables())
+    dark = " ".join(f"{name}:{colour};" for name, _, colour in charts.variables())
     text = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     return text.replace("LIGHT", f"{LIGHT} {light}").replace("DARK", f"{DARK} {dark}")
 

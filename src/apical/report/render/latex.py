@@ -4,13 +4,12 @@ import unicodedata
 from collections.abc import Sequence
 
 from apical.report.charts import Chart, Pictures, slug
-from apical.report.claims.rules import Verdict
+from apical.report.claims.verdicts import Verdict
 from apical.report.comparison import Comparison
-from apical.report.datasets import Data
 from apical.report.gathering import Report, Section, marks, progress
 from apical.report.numbers import show_p
 from apical.report.render.html import charts_of, has_paper, has_solved, has_tests, value_head
-from apical.report.tables import Line, Table
+from apical.report.tables import Data, Line, Table
 
 _COMMANDS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",

@@ -3,13 +3,12 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from apical.report.claims.rules import Verdict
+from apical.report.claims.verdicts import Verdict
 from apical.report.comparison import Comparison
-from apical.report.datasets import Data
 from apical.report.gathering import Report, Section, marks, progress
 from apical.report.numbers import MISSING, show_p
 from apical.report.render.html import charts_of, has_paper, has_solved, has_tests, value_head
-from apical.report.tables import Line, Table
+from apical.report.tables import Data, Line, Table
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$^&@-]|:(?=\S)|=(?==)|^[:=])")
 """What may mean something in Markdown; a colon only where an address or a symbol could begin, = where it repeats."""
