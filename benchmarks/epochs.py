@@ -20,8 +20,7 @@ from apical import bench
 from apical.bench.measure import Work
 from apical.data.registry import RECIPES
 from apical.study.cost import sketch
-from apical.train import TrialSpec
-from apical.train.losses import BY_NAME
+from apical.train import TrialSpec, losses
 from apical.train.network import build, dims_for
 from apical.train.optimisation import optimiser_of
 
@@ -46,7 +45,7 @@ def step_of(spec: TrialSpec, samples: int) -> Work:
     """A training step on that many samples."""
     data = sketch(spec)
     network = build(spec, dims_for(spec, data)).train()
-    optimiser, loss = optimiser_of(spec, network), BY_NAME[spec.loss]
+    optimiser, loss = optimiser_of(spec, network), losses.find(spec.loss).compute
     rows = np.arange(samples) % len(data.train)
     inputs, labels = data.train.inputs(rows), torch.from_numpy(data.train.labels[rows])
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from apical.train import Execution, TrialSpec
+from apical.train import losses as losses_by_name
 from apical.train.devices import Plain
 from apical.train.feed import Feed
-from apical.train.losses import gradient_of_each
 from apical.train.network import build, dims_for
 from apical.train.optimisation import Lean, optimiser_of
 from apical.train.stack.activations import Fused
@@ -70,7 +70,7 @@ def losses_stacked(specs, steps, dtype):
     optimiser = StackedAdam(specs, own, stack.parameters)
     found = []
     for inputs, labels in batches(specs[0], steps, dtype):
-        losses, gradient = gradient_of_each(specs[0].loss, stack.forward(inputs, keep=True), labels)
+        losses, gradient = losses_by_name.find(specs[0].loss).gradients(stack.forward(inputs, keep=True), labels)
         stack.backward(gradient)
         optimiser.step(0)
         found.append(losses)

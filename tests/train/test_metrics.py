@@ -20,7 +20,7 @@ def draw(n, classes, seed):
 def test_classification_metrics_equal_scikit_learn(shape):
     n, classes, seed = shape
     logp, labels = draw(n, classes, seed)
-    found = metrics.scores(logp, labels, classification=True)
+    found = metrics.scores(logp, labels, task="classification")
     guess, all_labels, p = logp.argmax(1).numpy(), np.arange(classes), logp.double().exp().numpy()
     p /= p.sum(1, keepdims=True)
     assert found["accuracy"] == pytest.approx(oracle.accuracy_score(labels, guess), abs=1e-12)
@@ -39,18 +39,18 @@ def test_classification_metrics_equal_scikit_learn(shape):
 def test_regression_metrics_equal_scikit_learn(n, seed):
     random = np.random.default_rng(seed)
     predictions, targets = (torch.from_numpy(random.normal(size=n).astype(np.float32)) for _ in range(2))
-    found = metrics.scores(predictions[:, None], targets, classification=False)
+    found = metrics.scores(predictions[:, None], targets, task="regression")
     assert found["mae"] == pytest.approx(oracle.mean_absolute_error(targets, predictions), rel=1e-6)
     assert found["mse"] == pytest.approx(oracle.mean_squared_error(targets, predictions), rel=1e-6)
 
 
 def test_better_knows_which_way_a_metric_goes_and_keeps_the_earliest_of_equals():
-    assert metrics.better("accuracy", 0.2, 0.1)
-    assert not metrics.better("accuracy", 0.2, 0.2)
-    assert metrics.better("mae", 0.1, 0.2)
-    assert not metrics.better("mae", 0.2, 0.2)
-    assert not metrics.better("mae", float("nan"), None)
-    assert not metrics.better("accuracy", float("nan"), 0.1)
+    assert metrics.find("accuracy").better(0.2, 0.1)
+    assert not metrics.find("accuracy").better(0.2, 0.2)
+    assert metrics.find("mae").better(0.1, 0.2)
+    assert not metrics.find("mae").better(0.2, 0.2)
+    assert not metrics.find("mae").better(float("nan"), None)
+    assert not metrics.find("accuracy").better(float("nan"), 0.1)
 
 
 def test_binary_of_two_outputs_is_the_mean_over_both_softmax_outputs():
@@ -71,7 +71,7 @@ def test_binary_of_one_logit_agrees_with_its_log_probabilities():
 def test_squared_answers_by_rounding_its_one_output():
     outputs = torch.tensor([[-3.0], [0.2], [0.5], [0.6], [7.0]])
     labels = torch.tensor([0, 0, 0, 1, 1])
-    answers = losses.answers("squared", outputs)
+    answers = losses.find("squared").answer(outputs)
     assert answers.exp().sum(1).tolist() == pytest.approx([1.0] * 5)
     assert metrics.accuracy(answers, labels) == 1.0
     assert float(losses.squared(outputs, labels)) == pytest.approx((9 + 0.04 + 0.25 + 0.16 + 36) / 5)

@@ -11,8 +11,7 @@ import torch
 
 from apical import models
 from apical.nn import Unit
-from apical.train import Execution, TrialSpec, memory_of, metrics, stack_bytes, stack_key, why_alone
-from apical.train.losses import BY_NAME, CLASSIFICATION, answers, answers_of_each, gradient_of_each, of_each
+from apical.train import Execution, TrialSpec, losses, memory_of, metrics, stack_bytes, stack_key, why_alone
 from apical.train.stack.grouping import KINDS, NETWORKS
 
 MLP = TrialSpec.paper("fashion-mnist", "mlp-1", unit="ada(alpha=0.3)")
@@ -91,33 +90,37 @@ def test_the_names_here_are_names():
     assert set(KINDS) <= set(Unit.kinds())
 
 
-@pytest.mark.parametrize("loss", BY_NAME)
+@pytest.mark.parametrize("loss", losses.names())
 def test_losses_and_metrics_of_all_trials_are_those_of_each(loss):
-    classification = loss in ("cross-entropy", "binary", "squared")
+    how = losses.find(loss)
     values = {"cross-entropy": 7, "binary": 1, "squared": 1}.get(loss, 2)
     generator = torch.Generator().manual_seed(0)
     outputs = torch.randn(3, 40, values, generator=generator)
-    labels = torch.randint(max(2, values), (40,), generator=generator) if classification else torch.randn(40, values)
-    own = of_each(loss, outputs.transpose(1, 2), labels)
-    read = answers_of_each(loss, outputs)
-    found = metrics.scores_of_each(read, labels, classification=classification)
+    labels = (
+        torch.randint(max(2, values), (40,), generator=generator)
+        if how.task == "classification"
+        else torch.randn(40, values)
+    )
+    own = how.losses(outputs.transpose(1, 2), labels)
+    read = how.answer_of_each(outputs)
+    found = metrics.scores_of_each(read, labels, task=how.task)
     for i in range(3):
-        assert float(own[i]) == pytest.approx(float(BY_NAME[loss](outputs[i], labels)), rel=1e-6)
-        assert torch.equal(read[i], answers(loss, outputs[i]))
-        assert found[i] == pytest.approx(metrics.scores(read[i], labels, classification=classification), rel=1e-12)
+        assert float(own[i]) == pytest.approx(float(how.compute(outputs[i], labels)), rel=1e-6)
+        assert torch.equal(read[i], how.answer(outputs[i]))
+        assert found[i] == pytest.approx(metrics.scores(read[i], labels, task=how.task), rel=1e-12)
 
 
-@pytest.mark.parametrize("loss", [*BY_NAME, "binary of two"])
+@pytest.mark.parametrize("loss", [*losses.names(), "binary of two"])
 def test_gradients_of_all_losses_are_those_of_autograd(loss):
     name, _, two = loss.partition(" of ")
     values = {"cross-entropy": 7, "binary": 2 if two else 1, "squared": 1}.get(name, 2)
     generator = torch.Generator().manual_seed(0)
     outputs = torch.randn(3, values, 40, generator=generator, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(max(2, values), (40,), generator=generator)
-    labels = labels if name in CLASSIFICATION else torch.randn(40, values, generator=generator)
-    expected = of_each(name, outputs, labels)
+    labels = labels if losses.find(name).task == "classification" else torch.randn(40, values, generator=generator)
+    expected = losses.find(name).losses(outputs, labels)
     (slopes,) = torch.autograd.grad(expected.sum(), outputs)
-    found, gradient = gradient_of_each(name, outputs.detach(), labels)
+    found, gradient = losses.find(name).gradients(outputs.detach(), labels)
     torch.testing.assert_close(found, expected.detach(), rtol=1e-12, atol=0)
     torch.testing.assert_close(gradient, slopes, rtol=1e-12, atol=1e-15)
 
@@ -125,8 +128,8 @@ def test_gradients_of_all_losses_are_those_of_autograd(loss):
 def test_classes_that_do_not_occur_do_not_count():
     read = torch.eye(5).log_softmax(1).expand(2, 5, 5)
     labels = torch.tensor([0, 1, 1, 3, 3])
-    found = metrics.scores_of_each(read, labels, classification=True)
-    assert found[0] == pytest.approx(metrics.scores(read[0], labels, classification=True))
+    found = metrics.scores_of_each(read, labels, task="classification")
+    assert found[0] == pytest.approx(metrics.scores(read[0], labels, task="classification"))
 
 
 def test_the_memory_of_a_trial_follows_from_its_network_and_data():

@@ -28,8 +28,7 @@ from apical.data.split import Parts
 from apical.nn import Unit
 from apical.study.model import Part, Study
 from apical.study.plan import Plan, Planned, spec_of
-from apical.train import TrialSpec, why_alone
-from apical.train.losses import BY_NAME, of_each
+from apical.train import TrialSpec, losses, why_alone
 from apical.train.network import build, dims_for
 from apical.train.optimisation import optimiser_of
 from apical.train.stack.network import StackedNetwork
@@ -115,7 +114,7 @@ def step_alone(spec: TrialSpec, data: DataSet) -> float:
         optimiser = optimiser_of(spec, network)
 
         def step(inputs: Tensor, labels: Tensor) -> None:
-            loss = BY_NAME[spec.loss](network(inputs), labels)
+            loss = losses.find(spec.loss).compute(network(inputs), labels)
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -133,7 +132,7 @@ def step_stacked(spec: TrialSpec, data: DataSet, size: int) -> float:
 
         def step(inputs: Tensor, labels: Tensor) -> None:
             outputs = stack.forward(inputs, keep=True).requires_grad_()
-            (gradient,) = torch.autograd.grad(of_each(spec.loss, outputs, labels), outputs, every)
+            (gradient,) = torch.autograd.grad(losses.find(spec.loss).losses(outputs, labels), outputs, every)
             stack.backward(gradient)
             optimiser.step(0)
 

@@ -21,11 +21,10 @@ from apical.data.own import parse_npz
 from apical.data.text import encode
 from apical.errors import AlreadyEvaluatedError, CheckpointError, DataError
 from apical.files import read_text, write_whole
-from apical.train import checkpoint, devices, metrics
+from apical.train import checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.feed import Feed, evaluation_batch
 from apical.train.loop import collect
-from apical.train.losses import answers
 from apical.train.network import build
 from apical.train.result import TrialResult
 from apical.train.trial import open_data
@@ -80,7 +79,7 @@ def _evaluate(engine: devices.Plain, result: TrialResult, how: Any) -> TestResul
     feed = Feed(split, evaluation_batch(split, result.spec.batch), device=engine.device)
     found = collect(network, feed, engine)
     assert found is not None
-    outputs = answers(result.spec.loss, found[0]).numpy()
+    outputs = losses.find(result.spec.loss).answer(found[0]).numpy()
     data = io.BytesIO()
     np.savez(data, ids=split.ids, labels=np.asarray(split.labels), outputs=outputs.astype(np.float32))
     try:
@@ -107,9 +106,8 @@ def _again(folder: Path) -> AlreadyEvaluatedError:
 
 
 def _scores(outputs: NDArray[np.float32], labels: NDArray[Any]) -> dict[str, float]:
-    return metrics.scores(
-        torch.from_numpy(outputs.copy()), torch.from_numpy(labels.copy()), classification=labels.dtype.kind in "iu"
-    )
+    task: metrics.Task = "classification" if labels.dtype.kind in "iu" else "regression"
+    return metrics.scores(torch.from_numpy(outputs.copy()), torch.from_numpy(labels.copy()), task=task)
 
 
 # `predict`: a trained network on new samples, treated as its own data was.
@@ -171,7 +169,7 @@ def predict(trial: TrialResult | str | Path, inputs: Sequence[str | Path]) -> li
 def _predicted(network: nn.Module, inputs: torch.Tensor, names: list[str], result: TrialResult) -> list[Prediction]:
     classes = result.input["classes"]
     with torch.no_grad():
-        outputs = answers(result.spec.loss, network(inputs).float())
+        outputs = losses.find(result.spec.loss).answer(network(inputs).float())
     if classes is None:
         rows = outputs.reshape(len(inputs), -1).tolist()
         return [Prediction(name, None, tuple(row)) for name, row in zip(names, rows, strict=False)]

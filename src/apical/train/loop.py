@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apical.train import metrics
+from apical.train import losses, metrics
 from apical.train.callbacks import Reporter
 from apical.train.devices import Plain
 from apical.train.dynamics import watched_if
 from apical.train.feed import Feed
-from apical.train.losses import BY_NAME, CLASSIFICATION, answers
 from apical.train.result import State
 from apical.train.session import Session
 from apical.train.signals import Stop
@@ -66,8 +65,9 @@ def validate(s: Session, stop: Stop | None = None) -> dict[str, float] | None:
 
 def scores(loss: str, outputs: Tensor, labels: Tensor) -> dict[str, float]:
     """Every metric of the task, and the loss, of a network's outputs (n, ...)."""
-    found = metrics.scores(answers(loss, outputs), labels, classification=loss in CLASSIFICATION)
-    return found | {"loss": float(BY_NAME[loss](outputs, labels))}
+    how = losses.find(loss)
+    own = metrics.scores(how.answer(outputs), labels, task=how.task)
+    return own | {"loss": float(how.compute(outputs, labels))}
 
 
 @torch.no_grad()

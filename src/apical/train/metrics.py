@@ -1,93 +1,252 @@
-"""Metrics, plain torch: of log-probabilities (n, classes) and classes (n,), or of predictions and targets."""
+"""Metrics by name, each with all that tables, tests and studies ask about it. Reading them imports no torch.
 
+Outputs are what a trial's loss makes of them: log-probabilities (n, classes) beside classes (n,), or predictions beside
+targets. `compute` gets tensors of torch, `per_sample` arrays of numpy.
+"""
+
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import isnan
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-Metric = Callable[[Tensor, Tensor], float]
+from apical.errors import InvalidArgumentError, unknown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Task = Literal["classification", "regression"]
+Array = NDArray[Any]
 
 
-def accuracy(log_probabilities: Tensor, labels: Tensor) -> float:
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """What a metric is called, which values are better, how it is printed and how it is computed.
+
+    `percent`: trials give shares of 1, tables print per cent. `format` is Python's, of the printed value.
+    `per_sample` gives a value for each test sample, for paired tests: right (1) or wrong (0) with `right_or_wrong`,
+    else an error. `by_trial`: the samples stand for no others (the points of a curve), so that trials are compared.
+    `of_each` is `compute` for k trials at once: outputs (k, n, ...) -> k values.
+    A quantity that no outputs tell, such as seconds, has no `compute`.
+    """
+
+    name: str
+    title: str
+    larger_is_better: bool
+    task: Task | None = None
+    compute: "Callable[[Tensor, Tensor], float] | None" = None
+    of_each: "Callable[[Tensor, Tensor], Tensor] | None" = None
+    per_sample: Callable[[Array, Array], Array] | None = None
+    right_or_wrong: bool = False
+    by_trial: bool = False
+    percent: bool = False
+    unit: str = ""
+    format: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.format:
+            object.__setattr__(self, "format", ".2f" if self.percent else ".4g")
+
+    @property
+    def heading(self) -> str:
+        """The title with the unit of its values."""
+        unit = "%" if self.percent else self.unit
+        return f"{self.title} ({unit})" if unit else self.title
+
+    def better(self, new: float, old: float | None) -> bool:
+        """True where `new` beats `old`; equal values do not, so that the earliest of equals stays the best."""
+        if old is None:
+            return not isnan(new)
+        return new > old if self.larger_is_better else new < old
+
+
+def accuracy(log_probabilities: "Tensor", labels: "Tensor") -> float:
     """Share of samples whose most probable class is the right one."""
     return _mean(log_probabilities.argmax(1) == labels)
 
 
-def weighted_accuracy(log_probabilities: Tensor, labels: Tensor) -> float:
+def weighted_accuracy(log_probabilities: "Tensor", labels: "Tensor") -> float:
     """Mean over the classes that occur of the share of each that is found (mean of recalls)."""
     right = log_probabilities.argmax(1) == labels
-    count = torch.bincount(labels)
-    found = torch.bincount(labels[right], minlength=len(count))
-    return _mean(found[count > 0] / count[count > 0].double())
+    count = labels.bincount()
+    hits = labels[right].bincount(minlength=len(count))
+    return _mean(hits[count > 0] / count[count > 0].double())
 
 
-def top_5(log_probabilities: Tensor, labels: Tensor) -> float:
+def top_5(log_probabilities: "Tensor", labels: "Tensor") -> float:
     """Share of samples whose right class is among the five most probable."""
     own = log_probabilities.gather(1, labels[:, None])
     return _mean((log_probabilities > own).sum(1) < 5)
 
 
-def cross_entropy(log_probabilities: Tensor, labels: Tensor) -> float:
+def cross_entropy(log_probabilities: "Tensor", labels: "Tensor") -> float:
     """Mean of minus the log-probability of the right class."""
     return -_mean(log_probabilities.gather(1, labels[:, None]))
 
 
-def mae(predictions: Tensor, targets: Tensor) -> float:
+def mae(predictions: "Tensor", targets: "Tensor") -> float:
     """Mean absolute error."""
     return _mean((predictions.double().reshape(targets.shape) - targets).abs())
 
 
-def mse(predictions: Tensor, targets: Tensor) -> float:
+def mse(predictions: "Tensor", targets: "Tensor") -> float:
     """Mean squared error."""
     return _mean((predictions.double().reshape(targets.shape) - targets).square())
 
 
-CLASSIFICATION: dict[str, Metric] = {
-    "accuracy": accuracy,
-    "weighted-accuracy": weighted_accuracy,
-    "top-5": top_5,
-    "cross-entropy": cross_entropy,
-}
-REGRESSION: dict[str, Metric] = {"mae": mae, "mse": mse}
-NAMES = (*CLASSIFICATION, *REGRESSION)
-SMALLER_IS_BETTER = ("cross-entropy", "mae", "mse")
-
-
-def scores(outputs: Tensor, labels: Tensor, *, classification: bool) -> dict[str, float]:
-    """Every metric of the task."""
-    table = CLASSIFICATION if classification else REGRESSION
-    return {name: metric(outputs, labels) for name, metric in table.items()}
-
-
-def scores_of_each(outputs: Tensor, labels: Tensor, *, classification: bool) -> list[dict[str, float]]:
-    """Every metric of each of k trials from their outputs (k, n, values) for the same samples, in one go."""
-    if not classification:
-        error = outputs.double().reshape(len(outputs), *labels.shape) - labels
-        error = error.flatten(1)
-        found = {"mae": error.abs().mean(1), "mse": error.square().mean(1)}
-    else:
-        right = (outputs.argmax(2) == labels).double()
-        own = outputs.gather(2, labels.expand(len(outputs), -1)[:, :, None])
-        classes = torch.nn.functional.one_hot(labels).double()
-        count = classes.sum(0)
-        recalls = (right @ classes)[:, count > 0] / count[count > 0]
-        found = {
-            "accuracy": right.mean(1),
-            "weighted-accuracy": recalls.mean(1),
-            "top-5": ((outputs > own).sum(2) < 5).double().mean(1),
-            "cross-entropy": -own[:, :, 0].double().mean(1),
-        }
-    columns = {name: values.tolist() for name, values in found.items()}
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def better(metric: str, new: float, old: float | None) -> bool:
-    """True where `new` beats `old`; equal values do not, so that the earliest of equals stays the best."""
-    if old is None:
-        return not isnan(new)
-    return new < old if metric in SMALLER_IS_BETTER else new > old
-
-
-def _mean(values: Tensor) -> float:
+def _mean(values: "Tensor") -> float:
     return float(values.double().mean())
+
+
+# The same of k trials, from outputs (k, n, values) for the same samples.
+
+
+def _right_of_each(outputs: "Tensor", labels: "Tensor") -> "Tensor":
+    return (outputs.argmax(2) == labels).double()
+
+
+def _recall_of_each(outputs: "Tensor", labels: "Tensor") -> "Tensor":
+    from torch.nn.functional import one_hot  # noqa: PLC0415  torch
+
+    classes = one_hot(labels).double()
+    count = classes.sum(0)
+    recalls = (_right_of_each(outputs, labels) @ classes)[:, count > 0] / count[count > 0]
+    return recalls.mean(1)
+
+
+def _own(outputs: "Tensor", labels: "Tensor") -> "Tensor":
+    return outputs.gather(2, labels.expand(len(outputs), -1)[:, :, None])
+
+
+def _errors(outputs: "Tensor", targets: "Tensor") -> "Tensor":
+    return (outputs.double().reshape(len(outputs), *targets.shape) - targets).flatten(1)
+
+
+# The same of each sample, by numpy.
+
+
+def _right(outputs: Array, labels: Array) -> Array:
+    return np.asarray(outputs.argmax(1) == labels, dtype=np.float64)
+
+
+def _among_five(outputs: Array, labels: Array) -> Array:
+    own = np.take_along_axis(outputs, labels[:, None], 1)
+    return np.asarray((outputs > own).sum(1) < 5, dtype=np.float64)
+
+
+def _surprise(outputs: Array, labels: Array) -> Array:
+    return np.asarray(-np.take_along_axis(outputs, labels[:, None], 1)[:, 0].astype(np.float64))
+
+
+def _off(outputs: Array, targets: Array) -> Array:
+    return np.asarray((outputs.astype(np.float64).reshape(targets.shape) - targets).reshape(len(targets), -1))
+
+
+_BUILT_IN = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            name="accuracy", title="accuracy", larger_is_better=True, percent=True, task="classification",
+            compute=accuracy, of_each=lambda o, y: _right_of_each(o, y).mean(1), per_sample=_right, right_or_wrong=True,
+        ),
+        Metric(
+            name="weighted-accuracy", title="weighted accuracy", larger_is_better=True, percent=True,
+            task="classification", compute=weighted_accuracy, of_each=_recall_of_each, per_sample=_right,
+            right_or_wrong=True,
+        ),
+        Metric(
+            name="top-5", title="top-5 accuracy", larger_is_better=True, percent=True, task="classification",
+            compute=top_5, of_each=lambda o, y: ((o > _own(o, y)).sum(2) < 5).double().mean(1),
+            per_sample=_among_five, right_or_wrong=True,
+        ),
+        Metric(
+            name="cross-entropy", title="cross-entropy", larger_is_better=False, format=".4f", task="classification",
+            compute=cross_entropy, of_each=lambda o, y: -_own(o, y)[:, :, 0].double().mean(1), per_sample=_surprise,
+        ),
+        Metric(
+            name="mae", title="MAE", larger_is_better=False, format=".2f", task="regression", compute=mae,
+            of_each=lambda o, y: _errors(o, y).abs().mean(1), per_sample=lambda o, y: np.abs(_off(o, y)).mean(1),
+        ),
+        Metric(
+            name="mse", title="MSE", larger_is_better=False, format=".2e", task="regression", compute=mse,
+            of_each=lambda o, y: _errors(o, y).square().mean(1),
+            per_sample=lambda o, y: np.square(_off(o, y)).mean(1), by_trial=True,
+        ),
+        Metric(name="seconds", title="seconds per epoch", larger_is_better=False, format=".3g", by_trial=True),
+        Metric(name="parameters", title="parameters", larger_is_better=False, format=",.0f", by_trial=True),
+    )
+}  # fmt: skip
+_REGISTERED: dict[str, Metric] = {}
+
+
+def find(name: str) -> Metric:
+    """The metric of that name, or a quantity that tables print beside metrics (seconds, parameters)."""
+    metric = _BUILT_IN.get(name) or _REGISTERED.get(name)
+    if metric is None:
+        raise InvalidArgumentError(unknown("metric", name, names(), "apical.train.register_metric adds others"))
+    return metric
+
+
+def names(task: Task | None = None) -> tuple[str, ...]:
+    """The metrics that outputs tell, of one task or of all: the built-in ones, then the registered ones."""
+    known = (*_BUILT_IN.values(), *_REGISTERED.values())
+    return tuple(m.name for m in known if m.compute is not None and task in (None, m.task))
+
+
+def register_metric(
+    name: str,
+    *,
+    compute: "Callable[[Tensor, Tensor], float]",
+    larger_is_better: bool,
+    task: Task = "classification",
+    **facts: Any,
+) -> None:
+    """Add a metric: every trial of its task records it; `facts` are further fields of `Metric`.
+
+    `compute` gets what `apical.train.metrics` says, on the CPU, and gives a number (NaN where it has no meaning).
+    Tables compare rows by paired tests where there is a `per_sample`, else trial by trial.
+
+    Examples:
+        >>> def hedging(log_probabilities, labels):
+        ...     return float(-(log_probabilities.exp() * log_probabilities).sum(1).mean())
+        >>> register_metric("hedging", compute=hedging, larger_is_better=False, title="mean entropy", unit="nats")
+    """
+    check_name("metric", name, (*_BUILT_IN, *_REGISTERED))
+    if task not in ("classification", "regression") or not callable(compute):
+        raise InvalidArgumentError(
+            f"metric {name!r} has task={task!r} and compute={compute!r:.50}, but needs the task 'classification' or "
+            "'regression' and a function of outputs and labels"
+        )
+    unfit = sorted(facts.keys() - Metric.__dataclass_fields__.keys())
+    if unfit:
+        raise InvalidArgumentError(unknown(f"setting of metric {name!r}:", unfit[0], Metric.__dataclass_fields__))
+    given: dict[str, Any] = {"title": name, "by_trial": facts.get("per_sample") is None} | facts
+    _REGISTERED[name] = Metric(name=name, compute=compute, larger_is_better=larger_is_better, task=task, **given)
+
+
+def check_name(what: str, name: object, taken: tuple[str, ...]) -> None:
+    """Refuse a name that study files cannot write, or that is taken."""
+    if not (isinstance(name, str) and re.fullmatch(r"[^\W_][\w.-]*", name)):
+        raise InvalidArgumentError(f"{name!r} cannot name a {what}: use letters, digits, '-', '_' and '.'")
+    if name in taken or name == "loss":
+        raise InvalidArgumentError(f"there is a {what} {name!r} already: register yours under another name")
+
+
+def scores(outputs: "Tensor", labels: "Tensor", *, task: Task) -> dict[str, float]:
+    """Every metric of the task."""
+    computed = ((m.name, m.compute) for m in map(find, names(task)))
+    return {name: float(compute(outputs, labels)) for name, compute in computed if compute}
+
+
+def scores_of_each(outputs: "Tensor", labels: "Tensor", *, task: Task) -> list[dict[str, float]]:
+    """Every metric of each of k trials from their outputs (k, n, values) for the same samples."""
+    columns: dict[str, list[float]] = {}
+    for metric in map(find, names(task)):
+        if metric.of_each is not None:
+            columns[metric.name] = metric.of_each(outputs, labels).tolist()
+        elif metric.compute is not None:
+            columns[metric.name] = [float(metric.compute(own, labels)) for own in outputs]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

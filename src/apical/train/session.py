@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from apical.data import DataSet
 from apical.errors import CheckpointError
-from apical.train import checkpoint, metrics, seeds
+from apical.train import checkpoint, losses, metrics, seeds
 from apical.train.checkpoint import copy_into
 from apical.train.devices import Plain
 from apical.train.dynamics import learned_values
 from apical.train.feed import Feed, evaluation_batch
-from apical.train.losses import BY_NAME, check_outputs
 from apical.train.network import build, dims_for
 from apical.train.optimisation import load_state, optimiser_of, set_rate, state_of
 from apical.train.result import LAST, State
@@ -42,7 +41,8 @@ class Session:
         if last:
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.forward: Any = torch.compile(self.network) if execution.compile else self.network
-        self.criterion = BY_NAME[spec.loss]
+        self.loss_function = losses.find(spec.loss)
+        self.criterion = self.loss_function.compute
         self.memory = optimiser_of(spec, self.network)
         self.model, self.optimiser = engine.setup(self.forward, self.memory)
         self.epoch = self.batch = self.samples = 0
@@ -59,7 +59,7 @@ class Session:
         inputs, labels = next(self.validation.epoch())
         self.network.eval()
         with torch.no_grad():
-            check_outputs(self.spec.loss, self.network(inputs[:2]), labels[:2], self.classes)
+            self.loss_function.check_outputs(self.network(inputs[:2]), labels[:2], self.classes)
 
     # --- where it stands -----------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class Session:
         self.history.append(record)
         self.timings.append({"train": self.seconds, "validate": validate_seconds})
         value = scores[self.spec.metric]
-        if metrics.better(self.spec.metric, value, self.best["value"]):
+        if metrics.find(self.spec.metric).better(value, self.best["value"]):
             self.best = {"epoch": self.epoch + 1, "value": number(value)}
             self.best_weights = {name: t.detach().cpu().clone() for name, t in self.state().items()}
         self.epoch += 1

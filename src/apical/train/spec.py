@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-from apical.data import corruptions
-from apical.errors import InvalidArgumentError
+from apical.errors import InvalidArgumentError, unknown
 from apical.nn import Unit
 from apical.train import losses, metrics
 from apical.train.records import Record
@@ -61,9 +60,10 @@ class TrialSpec(Record):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "unit", str(Unit.parse(self.unit)))
-        object.__setattr__(self, "corruptions", tuple(str(corruptions.parse(c)) for c in self.corruptions))
-        _one_of("loss", self.loss, losses.NAMES)
-        _one_of("metric", self.metric, metrics.NAMES)
+        object.__setattr__(self, "corruptions", _parsed(self.corruptions))
+        losses.find(self.loss)
+        if self.metric not in metrics.names():
+            raise InvalidArgumentError(unknown("metric", self.metric, metrics.names()))
         _one_of("optimiser", self.optimiser, OPTIMISERS)
         _one_of("precision", self.precision, PRECISIONS)
         _check_range(self, at_least={"epochs": 1, "passes": 1, "batch": 1, "seed": 0, "pad": 0, "l2": 0.0})
@@ -123,6 +123,15 @@ class Execution(Record):
         super().__post_init__()
         _one_of("device", self.device, DEVICES)
         _check_range(self, at_least={"devices": 1, "threads": 1, "checkpoint_every": 0.0})
+
+
+def _parsed(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Corruptions as they write themselves."""
+    if not texts:
+        return ()
+    from apical.data import corruptions  # noqa: PLC0415  torch
+
+    return tuple(str(corruptions.parse(text)) for text in texts)
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -80,9 +80,7 @@ def _open_data(spec: TrialSpec, how: Execution) -> DataSet:
             f"{spec.data} is {data.partial or 'whole'!r}, but the trial says partial={spec.partial!r}: "
             f"give partial={data.partial!r}, so that the mark enters the trial's identity"
         )
-    suited = losses.CLASSIFICATION if data.task == "classification" else losses.REGRESSION
-    measured = metrics.CLASSIFICATION if data.task == "classification" else metrics.REGRESSION
-    for name, allowed in (("loss", suited), ("metric", (*measured,))):
+    for name, allowed in (("loss", losses.names(data.task)), ("metric", metrics.names(data.task))):
         if getattr(spec, name) not in allowed:
             raise TrainingError(
                 f"{name} is {getattr(spec, name)!r}, but {spec.data} is a {data.task} task: use {' or '.join(allowed)}"

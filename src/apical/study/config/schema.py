@@ -131,11 +131,7 @@ def check_task(data_name: str, network: str, settings: Mapping[str, Any]) -> str
     if data_name not in RECIPES:
         return ""
     spec, kind = TrialSpec.paper(data_name, network, **settings), RECIPES[data_name].task
-    classes = kind == "classification"
-    for name, allowed in (
-        ("loss", losses.CLASSIFICATION if classes else losses.REGRESSION),
-        ("metric", (*(metrics.CLASSIFICATION if classes else metrics.REGRESSION),)),
-    ):
+    for name, allowed in (("loss", losses.names(kind)), ("metric", metrics.names(kind))):
         if getattr(spec, name) not in allowed:
             return f"{name} is {getattr(spec, name)!r}, but {data_name} is a {kind} task: use {' or '.join(allowed)}"
     return ""

@@ -5,6 +5,7 @@ from functools import cache
 
 from apical.data.sets.toy import CORNERS, POINTS
 from apical.nn import Unit
+from apical.train import losses
 from apical.train.spec import Execution, TrialSpec
 
 NETWORKS = ("mlp-1", "mlp-2", "mlp-approx", "neuron", "lenet")
@@ -44,6 +45,8 @@ def why_alone(spec: TrialSpec, execution: Execution | None = None) -> str | None
         return f"network {what!r} cannot be stacked, only {', '.join(NETWORKS)} can"
     if kind not in KINDS:
         return f"unit {kind!r} cannot be stacked, only the built-in kinds can"
+    if not losses.find(spec.loss).stacks:
+        return f"loss {spec.loss!r} has no gradient by hand and cannot be stacked"
     if spec.optimiser not in OPTIMISERS or spec.clip is not None:
         return f"trials with optimiser={spec.optimiser!r}, clip={spec.clip} cannot be stacked, only Adam without clip"
     if spec.precision != "32" or spec.augment:

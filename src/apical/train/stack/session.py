@@ -59,6 +59,7 @@ class StackSession:
         self, specs: Sequence[TrialSpec], how: Execution, folders: Sequence[Path], trials: Sequence[int], path: Path
     ) -> None:
         self.spec, self.how, self.path = specs[0], how, path
+        self.loss_function = losses.find(self.spec.loss)
         self.data = data = open_data(self.spec, how)
         self.identity, self.dims = data.identity, dims_for(specs[0], data)
         where: dict[str, Any] = {"device": Plain.device}
@@ -89,7 +90,7 @@ class StackSession:
         inputs, labels = next(self.validation.epoch())
         classes = None if self.data.class_names is None else len(self.data.class_names)
         with torch.no_grad():
-            losses.check_outputs(self.spec.loss, network(inputs[:2]), labels[:2], classes)
+            self.loss_function.check_outputs(network(inputs[:2]), labels[:2], classes)
 
     # --- one step --------------------------------------------------------------------------------------------------
 
@@ -109,7 +110,7 @@ class StackSession:
 
     def _losses(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of each trial, and its gradient in the outputs: zero for trials that ended."""
-        found, gradient = losses.gradient_of_each(self.spec.loss, self.network.forward(inputs, keep=True), labels)
+        found, gradient = self.loss_function.gradients(self.network.forward(inputs, keep=True), labels)
         return found, gradient.mul_(self.alive[:, None, None]) if self._parked else gradient
 
     def watched_step(self, inputs: Tensor, labels: Tensor) -> None:
@@ -164,7 +165,7 @@ class StackSession:
             member.timings.append({"train": self.seconds / share, "validate": validate_seconds / share})
             member.dynamics = {}
             value = found[i][self.spec.metric]
-            if metrics.better(self.spec.metric, value, member.best["value"]):
+            if metrics.find(self.spec.metric).better(value, member.best["value"]):
                 member.best = {"epoch": self.epoch + 1, "value": number(value)}
                 self.network.parameters.remember(member.network)
             records.append((member.trial, member.history[-1]))
@@ -179,11 +180,9 @@ class StackSession:
 
     def _scores(self, outputs: Tensor, labels: Tensor) -> list[dict[str, float]]:
         """Every metric of the task, and the loss, of each trial."""
-        loss = self.spec.loss
-        found = metrics.scores_of_each(
-            losses.answers_of_each(loss, outputs), labels, classification=loss in losses.CLASSIFICATION
-        )
-        own = losses.of_each(loss, outputs.transpose(1, 2), labels).tolist()
+        loss = self.loss_function
+        found = metrics.scores_of_each(loss.answer_of_each(outputs), labels, task=loss.task)
+        own = loss.losses(outputs.transpose(1, 2), labels).tolist()
         return [values | {"loss": value} for values, value in zip(found, own, strict=True)]
 
     # --- results -----------------------------------------------------------------------------------------------------
