@@ -188,12 +188,31 @@ def test_a_descriptor_is_complete(kind: str) -> None:
     known = kinds.find(kind)
     assert known.label
     assert known.group == ("pyramidal" if kind in PAPER and "pyn" in kind else known.group)
-    assert known.color is None or (known.color[0] != known.color[1] and kind in PAPER)
+    assert known.color is not None or kind in OTHERS
     assert known.stack == ("branches" if known.pyramidal else known.stack)
     assert kinds.stackable(kind) == (kind != "rrelu")
     for parameter in known.parameters:
         assert parameter.check(parameter.default) == parameter.default
         assert parameter.default != "learn" or parameter.start is not None
+
+
+def test_no_two_kinds_have_one_colour() -> None:
+    pairs = [color for kind in (*PAPER, *OTHERS) if (color := kinds.color(kind)) is not None]
+    for shades in zip(*pairs, strict=True):
+        assert len(set(shades)) == len(shades)
+    assert kinds.color("relu") == ("#3f74b3", "#6fa3e0")
+    assert kinds.color("leaky_pynada") == ("#7a4a10", "#c98a45")
+    assert kinds.color("never_heard_of") is None
+
+
+def test_a_family_is_a_unit_without_its_settings() -> None:
+    for text, family in {
+        "ada(alpha=0.3)": "ada",
+        "GELU": "gelu",
+        "never_heard_of(x=1)": "never_heard_of",
+        "pyramidal(basal=elu(alpha=2), apical=ada(alpha=learn))": "pyramidal(basal=elu,apical=ada)",
+    }.items():
+        assert kinds.family(text) == family
 
 
 def test_labels_are_those_of_the_tables() -> None:
@@ -273,6 +292,8 @@ def test_a_function_of_ones_own_has_settings_that_can_be_fixed_or_learned(regist
     x = torch.randn(5, 3)
     torch.testing.assert_close(Unit("bump").layers().activation()(x), bump(x, 2.0))
     torch.testing.assert_close(Unit.parse("bump(width=0.5,height=3)").layers().activation()(x), bump(x, 0.5, 3.0))
+    assert str(Unit.of(bump)) == "bump"
+    assert str(Unit.of(Unit.parse("bump(width=3)").layers().activation())) == "bump(width=3)"
     learned = Unit.parse("bump(width=learn,width_init=0.5,scope=channel)").layers().linear(4, 3)
     assert learned.activation.width.tolist() == [0.5] * 3
     learned(torch.randn(2, 4)).sum().backward()
@@ -327,6 +348,11 @@ def test_torchs_names_can_be_redefined_and_the_papers_cannot(registry: None) -> 
     assert kinds.names().count("mish") == 1
     assert str(Unit.parse("mish(beta=0.5)")) == "mish(beta=0.5)"
     assert Unit("mish").label == "Mish of ours"
+    assert Unit("Mish") == Unit("mish")
+    x = torch.randn(5)
+    for torchs in (nn.Mish, nn.Mish(), functional.mish):
+        torch.testing.assert_close(Unit.of(torchs).layers().activation()(x), functional.mish(x))
+        assert Unit.of(torchs).kind != "mish"
     with pytest.raises(InvalidArgumentError, match="there is a unit 'swish' already"):
         apical.register_unit("swish", activation=nn.SiLU)
 

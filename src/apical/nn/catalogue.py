@@ -89,21 +89,28 @@ def _ordered(low: str, high: str, settings: Settings) -> str | None:
     return None
 
 
-def _torch(name: str, attribute: str, *, stack: Stack | None = "module", **parameters: Parameter | float | str) -> Kind:
-    return Kind(name, attribute, parameters=named(**parameters), build=f"torch.nn:{attribute}", stack=stack)
+def _torch(
+    name: str,
+    attribute: str,
+    color: tuple[str, str] | None = None,
+    *,
+    stack: Stack | None = "module",
+    **parameters: Parameter | float | str,
+) -> Kind:
+    return Kind(name, attribute, color, named(**parameters), build=f"torch.nn:{attribute}", stack=stack)
 
 
 OTHERS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
-        _torch("gelu", "GELU", approximate=Parameter("none", choices=("none", "tanh"))),
-        _torch("silu", "SiLU"),
-        _torch("mish", "Mish"),
-        _torch("elu", "ELU", alpha=1.0),
+        _torch("gelu", "GELU", ("#3a8f2f", "#86d678"), approximate=Parameter("none", choices=("none", "tanh"))),
+        _torch("silu", "SiLU", ("#b547b0", "#f08fec")),
+        _torch("mish", "Mish", ("#6450d6", "#a79bff")),
+        _torch("elu", "ELU", ("#8d6552", "#cfa692"), alpha=1.0),
         _torch("celu", "CELU", alpha=Parameter(1.0, above=0.0)),
-        _torch("selu", "SELU"),
+        _torch("selu", "SELU", ("#cf4f86", "#ff9cc4")),
         Kind(
-            "prelu", "PReLU", parameters=named(weight=Parameter(LEARN, learnable=True, start=0.25)),
+            "prelu", "PReLU", ("#4b5d57", "#9fb5ad"), named(weight=Parameter(LEARN, learnable=True, start=0.25)),
             build="apical.nn.elementwise:prelu", form="function", stack="values", scope="layer", aliases=("PReLU",),
         ),
         replace(

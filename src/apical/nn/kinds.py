@@ -18,6 +18,7 @@ __all__ = [
     "Kind",
     "Parameter",
     "color",
+    "family",
     "find",
     "get",
     "label",
@@ -43,7 +44,9 @@ def get(name: str) -> Kind | None:
     if name == catalogue.WRITTEN_OUT.name:
         return catalogue.WRITTEN_OUT
     kind = _REGISTERED.get(name) or catalogue.PAPER.get(name) or catalogue.OTHERS.get(name) or _LOCAL.get(name)
-    return kind or _aliases().get(str(name).removeprefix("torch.").removeprefix("nn."))
+    if kind is None and (alias := _aliases().get(str(name).removeprefix("torch.").removeprefix("nn."))):
+        kind = get(alias)
+    return kind
 
 
 def find(name: str) -> Kind:
@@ -75,9 +78,18 @@ def stackable(text: str) -> bool:
     """True where trials of this unit can be computed as one stack."""
     name, given = parse(text)
     if name == catalogue.WRITTEN_OUT.name:
-        return all(stackable(str(given[branch])) for branch in ("basal", "apical"))
+        return all(stackable(str(given.get(branch))) for branch in ("basal", "apical"))
     kind = get(name)
     return kind is not None and kind.stack is not None
+
+
+def family(text: str) -> str:
+    """A unit without its settings: what units that differ in those alone have in common, as colour or stack."""
+    name, given = parse(text)
+    if name == catalogue.WRITTEN_OUT.name:
+        return notation.write(name, {branch: family(str(given[branch])) for branch in ("basal", "apical")})
+    kind = get(name)
+    return name if kind is None else kind.name
 
 
 def label(text: str) -> str:
@@ -219,12 +231,12 @@ def _parameter(unit: str, name: str, given: Parameter | float | str, learnable: 
 
 
 @cache
-def _aliases() -> dict[str, Kind]:
-    """Kinds by the class that they are: "GELU", "LeakyReLU", "ADA"."""
-    known: dict[str, Kind] = {}
+def _aliases() -> dict[str, str]:
+    """The names of kinds by the class that they are: "GELU", "LeakyReLU", "ADA"."""
+    known: dict[str, str] = {}
     for kind in (*catalogue.PAPER.values(), *catalogue.OTHERS.values()):
         own = [kind.build.partition(":")[2]] if isinstance(kind.build, str) and kind.form != "function" else []
-        known |= dict.fromkeys((*own, *kind.aliases), kind)
+        known |= dict.fromkeys((*own, *kind.aliases), kind.name)
     return known
 
 

@@ -47,10 +47,10 @@ class Layers:
     activation made; the others refer to it.
     """
 
-    def __init__(self, unit: Unit, apical: Unit | None = None) -> None:
-        self._units = {"basal": unit}
+    def __init__(self, unit: str | Unit, apical: str | Unit | None = None) -> None:
+        self._units = {"basal": Unit.parse(unit)}
         if apical is not None:
-            self._units["apical"] = apical
+            self._units["apical"] = Unit.parse(apical)
         self._owners: dict[str, nn.Module] = {}
 
     @property

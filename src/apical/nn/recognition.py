@@ -20,8 +20,7 @@ from apical.nn.unit import Unit
 def unit_of(what: Any) -> Unit:
     """See `Unit.of`."""
     if isinstance(what, type) and issubclass(what, nn.Module):
-        kind = _classes().get(what)
-        return Unit(kind.name) if kind is not None else Unit(_own(what, what, what.__qualname__).name)
+        return Unit(_named(what, _classes().get(what)) or _own(what, what, what.__qualname__).name)
     if isinstance(what, nn.Module):
         return _of_instance(what)
     if not callable(what):
@@ -30,17 +29,24 @@ def unit_of(what: Any) -> Unit:
             "nn.Mish, an instance, a factory or a function"
         )
     name = getattr(what, "__name__", "")
-    for home in (nn.functional, torch):
-        if name in (*catalogue.PAPER, *catalogue.OTHERS) and getattr(home, name, None) is what:
-            return Unit(name)
+    builtin = catalogue.PAPER.get(name) or catalogue.OTHERS.get(name)
+    same = any(getattr(home, name, None) is what for home in (nn.functional, torch))
     qualname = name if getattr(torch, name, None) is what else getattr(what, "__qualname__", type(what).__name__)
-    return Unit(_own(what, what, qualname).name)
+    return Unit(_named(what, builtin if same else None) or _own(what, what, qualname).name)
+
+
+def _named(what: Any, builtin: Kind | None) -> str | None:
+    """The name of the kind that somebody registered for it, or of the built-in one, unless that was redefined."""
+    for kind in kinds._REGISTERED.values():
+        if kind.build is what:
+            return kind.name
+    return builtin.name if builtin is not None and kinds.get(builtin.name) is builtin else None
 
 
 @cache
 def _classes() -> dict[type, Kind]:
     """The kinds that are classes of modules."""
-    known: dict[type, Kind] = {nn.PReLU: kinds.find("prelu")}
+    known: dict[type, Kind] = {nn.PReLU: catalogue.OTHERS["prelu"]}
     for kind in (*catalogue.PAPER.values(), *catalogue.OTHERS.values()):
         if isinstance(kind.build, str) and kind.form != "function":
             known[kinds.load(kind.build)] = kind
@@ -51,7 +57,8 @@ def _of_instance(module: nn.Module) -> Unit:
     """The unit with the settings of a module; where its class is no kind, copies of the module itself."""
     module = module.owner if isinstance(module, Shared) else module
     kind = _classes().get(type(module))
-    if kind is None or module._forward_hooks or module._forward_pre_hooks:
+    redefined = kind is not None and kinds.get(kind.name) is not kind
+    if kind is None or redefined or module._forward_hooks or module._forward_pre_hooks:
         if isinstance(module, Elementwise):
             return _of_elementwise(module)
         return Unit(_own(module, _Copies(module), type(module).__name__).name)
@@ -92,7 +99,7 @@ class _Copies:
 
 def _own(what: Any, make: Any, qualname: str) -> Kind:
     """The kind of something that has none: by the place that it can be imported from, else for this process alone."""
-    path = f"{getattr(what, '__module__', None) or 'torch'}:{qualname}"  # torch's own functions name no module
+    path = f"{getattr(what, '__module__', None)}:{qualname}"
     if make is what and _importable(path, what):
         return kinds.find(path)
     for kind in kinds._LOCAL.values():
