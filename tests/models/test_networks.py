@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from apical import Unit, models
 from apical.models.resnet import BASIC, ApicalResNet, ResNet
-from apical.nn.catalogue import PAPER
+from apical.nn.kinds import PAPER
 
 Make = Callable[..., Any]
 KINDS = tuple(PAPER)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from apical import Unit, models
-from apical.nn.catalogue import PAPER
+from apical.nn.kinds import PAPER
 
 KINDS = tuple(PAPER)
 

@@ -9,7 +9,7 @@ from torch import nn
 from apical import PyramidalConv2d, PyramidalLinear, Unit
 from apical.errors import InvalidArgumentError
 from apical.nn import initialise_
-from apical.nn.catalogue import PAPER
+from apical.nn.kinds import PAPER
 
 
 class Network(nn.Module):

@@ -19,7 +19,7 @@ from apical import Unit
 from apical.errors import InvalidArgumentError
 from apical.kernels import composite
 from apical.nn import Elementwise, Parameter, kinds
-from apical.nn.catalogue import OTHERS, PAPER
+from apical.nn.kinds import OTHERS, PAPER
 
 X = torch.tensor([-3.3, -1.2, -0.4, 0.3, 0.9, 2.6], dtype=torch.float64)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from apical import Unit, register_unit
 from apical.errors import InvalidArgumentError
 from apical.nn import kinds
-from apical.nn.catalogue import PAPER
+from apical.nn.kinds import PAPER
 
 
 class Block(nn.Module):

@@ -16,7 +16,7 @@ import apical
 from apical import Unit
 from apical.errors import ApicalError, InvalidArgumentError
 from apical.nn import Parameter, kinds
-from apical.nn.catalogue import OTHERS, PAPER
+from apical.nn.kinds import OTHERS, PAPER
 
 STANDARD = ("relu", "leaky_relu", "tanh", "rbf", "swish", "ada", "leaky_ada")
 PYRAMIDAL = {

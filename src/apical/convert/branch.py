@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apical.nn.branches import BranchNorm, branch_views, xavier_
 from apical.nn.layers import Neuron
+from apical.nn.pyramidal import BranchNorm, branch_views, xavier_
 
 
 class ApicalBranch(Neuron):

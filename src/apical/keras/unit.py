@@ -7,7 +7,7 @@ import keras
 
 from apical.errors import InvalidArgumentError, unknown
 from apical.keras.activations import ADA, RBF, LeakyADA, Swish
-from apical.nn.catalogue import PAPER, WRITTEN_OUT
+from apical.nn.kinds import PAPER, WRITTEN_OUT
 from apical.nn.unit import Unit
 
 KINDS = tuple(PAPER)

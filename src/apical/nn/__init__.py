@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from apical.nn.activations import ADA as ADA
     from apical.nn.activations import RBF as RBF
     from apical.nn.activations import Dendrite as Dendrite
+    from apical.nn.activations import Elementwise as Elementwise
     from apical.nn.activations import LeakyADA as LeakyADA
     from apical.nn.activations import Swish as Swish
     from apical.nn.activations import no_weight_decay as no_weight_decay
-    from apical.nn.descriptors import Kind as Kind
-    from apical.nn.descriptors import Parameter as Parameter
-    from apical.nn.elementwise import Elementwise as Elementwise
     from apical.nn.evolution import evolve_ as evolve_
     from apical.nn.initialisation import initialise_ as initialise_
+    from apical.nn.kinds import Kind as Kind
+    from apical.nn.kinds import Parameter as Parameter
     from apical.nn.kinds import register_unit as register_unit
     from apical.nn.layers import Layers as Layers
     from apical.nn.layers import Neuron as Neuron
@@ -32,12 +32,12 @@ _HOME = {
     "ADA": "activations.ADA",
     "RBF": "activations.RBF",
     "Dendrite": "activations.Dendrite",
-    "Elementwise": "elementwise.Elementwise",
-    "Kind": "descriptors.Kind",
+    "Elementwise": "activations.Elementwise",
+    "Kind": "kinds.Kind",
     "Layers": "layers.Layers",
     "LeakyADA": "activations.LeakyADA",
     "Neuron": "layers.Neuron",
-    "Parameter": "descriptors.Parameter",
+    "Parameter": "kinds.Parameter",
     "PyramidalConv1d": "pyramidal.PyramidalConv1d",
     "PyramidalConv2d": "pyramidal.PyramidalConv2d",
     "PyramidalConv3d": "pyramidal.PyramidalConv3d",

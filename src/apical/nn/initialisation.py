@@ -17,8 +17,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from apical.errors import InvalidArgumentError
 from apical.nn.activations import Activation
-from apical.nn.branches import branch_views
-from apical.nn.pyramidal import _Pyramidal
+from apical.nn.pyramidal import _Pyramidal, branch_views
 
 _AFFINE = (nn.Linear, _ConvNd, nn.Bilinear, nn.Embedding, nn.EmbeddingBag)
 _CONSTANT = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU, Activation)

@@ -1,16 +1,280 @@
-"""The kinds of units by name, built in and registered. Reading it imports no torch, so that studies and reports can."""
+"""Kinds of units: what there is to know of each, in one place and free of torch.
+
+First the descriptors (`Kind` and its `Parameter`s), then the kinds that come with apical, then the registry that finds
+them by name and takes those of users.
+"""
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 from importlib import import_module
-from typing import Any
+from math import isfinite
+from typing import Any, Literal
 
 from apical import notation
-from apical.errors import InvalidArgumentError, unknown
-from apical.nn import catalogue
-from apical.nn.descriptors import LEARN, SCOPES, Kind, Parameter, Scope
+from apical.errors import DtypeError, InvalidArgumentError, unknown
+
+Scope = Literal["network", "layer", "channel"]
+Form = Literal["module", "activation", "function"]
+Stack = Literal["fused", "values", "module", "branches"]
+Settings = Mapping[str, Any]
+
+SCOPES: tuple[Scope, ...] = ("network", "layer", "channel")
+LEARN = "learn"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A setting of a kind: its default, what is allowed, whether training may find it, what a study tries.
+
+    `above`, `minimum` and `maximum` bound a number; `choices` makes it one of several words instead. Where it is
+    `learnable`, "learn" is allowed too, and training begins at `start` (None: at the default). `tune` holds the values
+    that a study tries where its file names none (None: only those that the file names). `argument` is what the
+    activation calls it, where that is another name.
+    """
+
+    default: float | str
+    _: KW_ONLY
+    name: str = ""
+    above: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    learnable: bool = False
+    start: float | None = None
+    tune: tuple[float | str, ...] | None = None
+    argument: str = ""
+
+    def check(self, value: Any, name: str = "") -> float | str:
+        """The value as a unit keeps it, or the sentence that says what is allowed; `name` stands in that sentence."""
+        name = name or self.name
+        if isinstance(value, str):
+            return self._word(value, name)
+        if self.choices:
+            raise InvalidArgumentError(f"{name} is {value!r}, but must be one of {', '.join(self.choices)}")
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise DtypeError(f"{name} is {value!r}, but must be a number") from None
+        low, high = self.minimum, self.maximum
+        fits = (self.above is None or number > self.above) and (low is None or number >= low)
+        if not isfinite(number) or not fits or (high is not None and number > high):
+            raise InvalidArgumentError(f"{name} is {number}, but must {self.allowed}")
+        return number
+
+    def _word(self, value: str, name: str) -> str:
+        if value in self.choices or (value == LEARN and self.learnable and name == self.name):
+            return value
+        if self.choices:
+            raise InvalidArgumentError(f"{name} is {value!r}, but must be one of {', '.join(self.choices)}")
+        also = f" or {LEARN!r}" if self.learnable and name == self.name else ""
+        raise InvalidArgumentError(f"{name} is {value!r}, but must be a number{also}")
+
+    @property
+    def allowed(self) -> str:
+        """In words, after "must": "be greater than 0 and finite", "lie in [0, 1]"."""
+        if self.choices:
+            return f"be one of {', '.join(self.choices)}"
+        if self.minimum is not None and self.maximum is not None:
+            return f"lie in [{self.minimum:g}, {self.maximum:g}]"
+        low = f"greater than {self.above:g} and " if self.above is not None else ""
+        low += f"at least {self.minimum:g} and " if self.minimum is not None else ""
+        high = f"at most {self.maximum:g} and " if self.maximum is not None else ""
+        return f"be {low}{high}finite"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of unit. `label` and `color` (on light and on dark pages; None: one is picked) are what reports show.
+
+    `build` makes the activation: "module:name", so that reading this imports nothing, or the thing itself. `form` says
+    how it is called: a "module" with the settings as keywords, an "activation" with `learnable`, `num_parameters` and
+    `dim` too, a "function" as f(x, **settings). `scope` is what shares a learned value where the unit does not say.
+
+    `stack` says how trials of the kind are computed as one stack: by the "fused" kernel of ADA with values for each
+    channel; by a function with "values" for each channel; by one "module" for all trials of equal settings; a pyramidal
+    kind by the stacks of its "branches"; None: not at all.
+
+    `branches` are the units of the basal and the apical branch of a pyramidal kind. `group` is where tables put it.
+    `conflict` says what is wrong with settings that are right one by one.
+    """
+
+    name: str
+    label: str = ""
+    color: tuple[str, str] | None = None
+    parameters: tuple[Parameter, ...] = ()
+    build: str | Callable[..., Any] | None = None
+    form: Form = "module"
+    stack: Stack | None = None
+    scope: Scope = "network"
+    group: str = "standard"
+    branches: tuple[str, str] | None = None
+    aliases: tuple[str, ...] = ()
+    conflict: Callable[[Settings], str | None] | None = None
+
+    @property
+    def pyramidal(self) -> bool:
+        """True where it has a basal and an apical branch."""
+        return self.group == "pyramidal"
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The names of its parameters."""
+        return tuple(p.name for p in self.parameters)
+
+    @property
+    def learns(self) -> str | None:
+        """The parameter that is learned unless the unit says otherwise."""
+        return next((p.name for p in self.parameters if p.default == LEARN), None)
+
+    def parameter(self, name: str) -> Parameter | None:
+        """The parameter of that name, if it has one."""
+        return next((p for p in self.parameters if p.name == name), None)
+
+
+# The kinds of units that come with apical: those of the paper, and torch's activations. Free of torch.
+
+ALPHA = Parameter(1.0, above=0.0, learnable=True)
+LEAK = Parameter(0.01, minimum=0.0, maximum=1.0)
+
+
+def named(**parameters: Parameter | float | str) -> tuple[Parameter, ...]:
+    """Parameters by name, in that order; a number or a word is a default without conditions."""
+    return tuple(
+        replace(p, name=name) if isinstance(p, Parameter) else Parameter(p, name=name) for name, p in parameters.items()
+    )
+
+
+def pyramidal(
+    name: str,
+    basal: Kind,
+    apical: Kind,
+    *,
+    branches: tuple[str, str] | None = None,
+    label: str = "",
+    color: tuple[str, str] | None = None,
+) -> Kind:
+    """A pyramidal kind of two standard ones; a parameter that both have is one, with the apical branch's default.
+
+    `branches` are their units, where these fix some of the settings.
+    """
+    merged = {p.name: p for p in (*basal.parameters, *apical.parameters)}
+    return Kind(
+        name=name,
+        label=label or name,
+        color=color,
+        parameters=tuple(merged[key] for key in sorted(merged)),
+        stack="branches" if basal.stack and apical.stack else None,
+        scope=apical.scope if apical.learns or not basal.learns else basal.scope,
+        group="pyramidal",
+        branches=branches or (basal.name, apical.name),
+    )
+
+
+_STANDARD = (
+    Kind("relu", "ReLU", ("#3f74b3", "#6fa3e0"), build="torch.nn:ReLU", stack="module"),
+    Kind(
+        "leaky_relu", "leaky ReLU", ("#5b8fc9", "#a9cbf2"), named(leak=replace(LEAK, argument="negative_slope")),
+        build="torch.nn:LeakyReLU", stack="module", group="leaky",
+    ),
+    Kind("tanh", "tanh", ("#7d7a2e", "#c2c26a"), build="torch.nn:Tanh", stack="module"),
+    Kind(
+        "rbf", "RBF", ("#8e5ea8", "#c09adb"), named(s=Parameter(1.0, above=0.0, learnable=True)),
+        build="apical.nn.activations:RBF", form="activation", stack="values",
+    ),
+    Kind(
+        "swish", "Swish", ("#2a8c82", "#4fc0b5"), named(beta=Parameter(LEARN, learnable=True, start=1.0)),
+        build="apical.nn.activations:Swish", form="activation", stack="values",
+    ),
+    Kind(
+        "ada", "ADA", ("#d1452b", "#ff8066"), named(alpha=ALPHA, c=0.0),
+        build="apical.nn.activations:ADA", form="activation", stack="fused",
+    ),
+    Kind(
+        "leaky_ada", "leaky ADA", ("#c97a12", "#f7b267"), named(alpha=ALPHA, c=0.0, leak=LEAK),
+        build="apical.nn.activations:LeakyADA", form="activation", stack="fused", group="leaky",
+    ),
+)  # fmt: skip
+_BY_NAME = {kind.name: kind for kind in _STANDARD}
+_PYRAMIDAL = tuple(
+    pyramidal(name, _BY_NAME[basal], _BY_NAME[apical], label=label, color=color)
+    for name, label, color, basal, apical in (
+        ("pynrelu", "PyNReLU", ("#1d3f73", "#4d86f0"), "relu", "relu"),
+        ("pynrbf", "PyNRBF", ("#54306b", "#9a6ed6"), "relu", "rbf"),
+        ("pynswish", "PyNSwish", ("#14544e", "#2fa57c"), "relu", "swish"),
+        ("pynada", "PyNADA", ("#8f1d3f", "#f2608c"), "relu", "ada"),
+        ("leaky_pynada", "leaky PyNADA", ("#7a4a10", "#c98a45"), "leaky_relu", "leaky_ada"),
+    )
+)
+PAPER: dict[str, Kind] = {kind.name: kind for kind in (*_STANDARD, *_PYRAMIDAL)}
+"""The paper's kinds; nobody can redefine them."""
+
+WRITTEN_OUT = Kind("pyramidal", "pyramidal", group="pyramidal")
+"""`pyramidal(basal=..., apical=...)`: its settings are two units."""
+
+
+def _ordered(low: str, high: str, settings: Settings) -> str | None:
+    if settings[low] > settings[high]:
+        return f"{low} is {settings[low]}, but must not be above {high}, which is {settings[high]}"
+    return None
+
+
+def _torch(
+    name: str,
+    attribute: str,
+    color: tuple[str, str] | None = None,
+    *,
+    stack: Stack | None = "module",
+    **parameters: Parameter | float | str,
+) -> Kind:
+    return Kind(name, attribute, color, named(**parameters), build=f"torch.nn:{attribute}", stack=stack)
+
+
+OTHERS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        _torch("gelu", "GELU", ("#3a8f2f", "#86d678"), approximate=Parameter("none", choices=("none", "tanh"))),
+        _torch("silu", "SiLU", ("#b547b0", "#f08fec")),
+        _torch("mish", "Mish", ("#6450d6", "#a79bff")),
+        _torch("elu", "ELU", ("#8d6552", "#cfa692"), alpha=1.0),
+        _torch("celu", "CELU", alpha=Parameter(1.0, above=0.0)),
+        _torch("selu", "SELU", ("#cf4f86", "#ff9cc4")),
+        Kind(
+            "prelu", "PReLU", ("#4b5d57", "#9fb5ad"), named(weight=Parameter(LEARN, learnable=True, start=0.25)),
+            build="apical.nn.activations:prelu", form="function", stack="values", scope="layer", aliases=("PReLU",),
+        ),
+        replace(
+            _torch("rrelu", "RReLU", stack=None, lower=1 / 8, upper=1 / 3),  # draws anew in every call while training
+            conflict=lambda settings: _ordered("lower", "upper", settings),
+        ),
+        _torch("relu6", "ReLU6"),
+        replace(
+            _torch("hardtanh", "Hardtanh", min_val=-1.0, max_val=1.0),
+            conflict=lambda settings: _ordered("min_val", "max_val", settings),
+        ),
+        _torch("hardswish", "Hardswish"),
+        _torch("hardsigmoid", "Hardsigmoid"),
+        _torch("sigmoid", "Sigmoid"),
+        _torch("logsigmoid", "LogSigmoid"),
+        _torch("softplus", "Softplus", beta=Parameter(1.0, above=0.0), threshold=20.0),
+        _torch("softsign", "Softsign"),
+        _torch("softshrink", "Softshrink", lambd=Parameter(0.5, minimum=0.0)),
+        _torch("hardshrink", "Hardshrink", lambd=Parameter(0.5, minimum=0.0)),
+        _torch("tanhshrink", "Tanhshrink"),
+        _torch("threshold", "Threshold", threshold=0.0, value=0.0),
+        Kind("gcu", "GCU", build="apical.nn.activations:gcu", form="function", stack="values"),
+        Kind("gaussian", "Gaussian", build="apical.nn.activations:gaussian", form="function", stack="values"),
+        Kind(
+            "sine", "sine", parameters=named(omega=Parameter(1.0, learnable=True)),
+            build="apical.nn.activations:sine", form="function", stack="values",
+        ),
+    )
+}  # fmt: skip
+"""Torch's activations by their names there, and some others that papers compare with; a user may redefine them."""
+
+
+# The kinds of units by name, built in and registered. Reading it imports no torch, so that studies and reports can.
 
 __all__ = [
     "LEARN",
@@ -36,14 +300,14 @@ _EXAMPLE = "pynada(alpha=0.3,c=1)"
 
 def names() -> tuple[str, ...]:
     """Every kind: the paper's, torch's, then the registered ones."""
-    return (*catalogue.PAPER, *(name for name in catalogue.OTHERS if name not in _REGISTERED), *_REGISTERED)
+    return (*PAPER, *(name for name in OTHERS if name not in _REGISTERED), *_REGISTERED)
 
 
 def get(name: str) -> Kind | None:
     """The kind of that name, or of that class of torch; None where it is not known. Nothing is imported for it."""
-    if name == catalogue.WRITTEN_OUT.name:
-        return catalogue.WRITTEN_OUT
-    kind = _REGISTERED.get(name) or catalogue.PAPER.get(name) or catalogue.OTHERS.get(name) or _LOCAL.get(name)
+    if name == WRITTEN_OUT.name:
+        return WRITTEN_OUT
+    kind = _REGISTERED.get(name) or PAPER.get(name) or OTHERS.get(name) or _LOCAL.get(name)
     if kind is None and (alias := _aliases().get(str(name).removeprefix("torch.").removeprefix("nn."))):
         kind = get(alias)
     return kind
@@ -68,7 +332,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
 def open_parameters(text: str) -> dict[str, Parameter]:
     """The parameters that a unit has and does not fix in its text, by name: what a study may tune."""
     name, given = parse(text)
-    if name == catalogue.WRITTEN_OUT.name:
+    if name == WRITTEN_OUT.name:
         branches = [open_parameters(str(given[branch])) for branch in ("basal", "apical") if branch in given]
         return {key: p for parameters in branches for key, p in parameters.items()}
     return {p.name: p for p in find(name).parameters if p.name not in given}
@@ -77,7 +341,7 @@ def open_parameters(text: str) -> dict[str, Parameter]:
 def stackable(text: str) -> bool:
     """True where trials of this unit can be computed as one stack."""
     name, given = parse(text)
-    if name == catalogue.WRITTEN_OUT.name:
+    if name == WRITTEN_OUT.name:
         return all(stackable(str(given.get(branch))) for branch in ("basal", "apical"))
     kind = get(name)
     return kind is not None and kind.stack is not None
@@ -86,7 +350,7 @@ def stackable(text: str) -> bool:
 def family(text: str) -> str:
     """A unit without its settings: what units that differ in those alone have in common, as colour or stack."""
     name, given = parse(text)
-    if name == catalogue.WRITTEN_OUT.name:
+    if name == WRITTEN_OUT.name:
         return notation.write(name, {branch: family(str(given[branch])) for branch in ("basal", "apical")})
     kind = get(name)
     return name if kind is None else kind.name
@@ -95,7 +359,7 @@ def family(text: str) -> str:
 def label(text: str) -> str:
     """What tables call a unit: "PyNADA (alpha=0.3)", "GELU + ADA"; a kind that is not known here goes by its name."""
     name, settings = parse(text)
-    if name == catalogue.WRITTEN_OUT.name and {"basal", "apical"} <= {*settings}:
+    if name == WRITTEN_OUT.name and {"basal", "apical"} <= {*settings}:
         return f"{label(str(settings['basal']))} + {label(str(settings['apical']))}"
     kind = get(name)
     shown = kind.label if kind is not None else name.rpartition(":")[2]
@@ -154,7 +418,7 @@ def register_unit(
             raise InvalidArgumentError(f"unit {name!r} is pyramidal and has the parameters of its branches")
         kinds = [_branch(name, branch, text) for branch, text in (("basal", basal), ("apical", apical))]
         branches = str(basal), str(apical)
-        _REGISTERED[name] = catalogue.pyramidal(name, *kinds, branches=branches, label=shown, color=colors)
+        _REGISTERED[name] = pyramidal(name, *kinds, branches=branches, label=shown, color=colors)
         return
     own = tuple(_parameter(name, key, given, function is not None) for key, given in (parameters or {}).items())
     learnable = any(p.learnable for p in own)
@@ -178,7 +442,7 @@ def register_unit(
 def _check_name(name: str) -> None:
     if not (isinstance(name, str) and name.isidentifier()):
         raise InvalidArgumentError(f"{name!r} cannot name a unit: use letters, digits and _, not starting with a digit")
-    if name in (catalogue.WRITTEN_OUT.name, *catalogue.PAPER, *_REGISTERED):
+    if name in (WRITTEN_OUT.name, *PAPER, *_REGISTERED):
         raise InvalidArgumentError(f"there is a unit {name!r} already: register yours under another name")
 
 
@@ -234,7 +498,7 @@ def _parameter(unit: str, name: str, given: Parameter | float | str, learnable: 
 def _aliases() -> dict[str, str]:
     """The names of kinds by the class that they are: "GELU", "LeakyReLU", "ADA"."""
     known: dict[str, str] = {}
-    for kind in (*catalogue.PAPER.values(), *catalogue.OTHERS.values()):
+    for kind in (*PAPER.values(), *OTHERS.values()):
         own = [kind.build.partition(":")[2]] if isinstance(kind.build, str) and kind.form != "function" else []
         known |= dict.fromkeys((*own, *kind.aliases), kind.name)
     return known

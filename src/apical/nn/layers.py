@@ -6,14 +6,15 @@ from torch import Tensor, nn
 
 from apical.errors import InvalidArgumentError
 from apical.nn.activations import Shared
-from apical.nn.branches import Norm, xavier_
 from apical.nn.building import build
 from apical.nn.pyramidal import (
+    Norm,
     PyramidalConv1d,
     PyramidalConv2d,
     PyramidalConv3d,
     PyramidalLinear,
     pyramidal_layer,
+    xavier_,
 )
 from apical.nn.unit import Unit
 

@@ -4,18 +4,122 @@ Both branches live in one weight of twice the outputs, so that one product or co
 sum follows. Rows are ordered by group, within a group basal then apical: `weight.unflatten(0, (groups, 2, -1))`.
 """
 
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from apical.errors import InvalidArgumentError
-from apical.kernels import composite, eager
+from apical.kernels import choice, composite, eager
 from apical.nn.activations import ADA, FLOOR, LeakyADA, Shared
-from apical.nn.branches import BranchNorm, Norm, both_norms, branch_views, widened, xavier_
 from apical.nn.building import activation
-from apical.nn.residual import add_to_basal_, may_add_to_basal
+
+# The two branches of a pyramidal layer: their rows in one tensor, their norms, their initial weights.
+
+Norm = Callable[[int], nn.Module]
+"""What makes a normalisation for a number of channels, e.g. `nn.BatchNorm2d`."""
+
+
+class BranchNorm(nn.Module):
+    """One normalisation for each branch."""
+
+    def __init__(self, basal: nn.Module, apical: nn.Module) -> None:
+        super().__init__()
+        self.basal, self.apical = basal, apical
+
+    def forward(self, basal: Tensor, apical: Tensor) -> tuple[Tensor, Tensor]:
+        return self.basal(basal), self.apical(apical)
+
+
+def branch_views(tensor: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """The basal and the apical rows of `tensor` as views; with several groups they have one dimension more."""
+    halves = tensor.view(groups, 2, tensor.size(0) // (2 * groups), *tensor.shape[1:])
+    basal, apical = halves[:, 0], halves[:, 1]
+    return (basal[0], apical[0]) if groups == 1 else (basal, apical)
+
+
+def xavier_(layer: nn.Module) -> None:
+    """Xavier uniform weight, zero bias."""
+    nn.init.xavier_uniform_(layer.weight)  # type: ignore[arg-type]
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+
+
+def both_norms(norm: Norm | None, outputs: int, *, together: bool) -> nn.Module | None:
+    """One batch norm over both branches, where they come together; of any other norm one per branch."""
+    if norm is None:
+        return None
+    if isinstance(norm, nn.Module) or not callable(norm):
+        raise InvalidArgumentError(
+            f"norm is {norm!r}, but must be what makes a norm for a number of channels, e.g. nn.BatchNorm2d "
+            "or lambda channels: nn.GroupNorm(4, channels)"
+        )
+    basal = norm(outputs)
+    if together and isinstance(basal, _BatchNorm):
+        return norm(2 * outputs)
+    return BranchNorm(basal, norm(outputs))
+
+
+def widened(norm: nn.Module, groups: int) -> nn.Module:
+    """A trained norm in the basal branch, a new one like it in the apical branch."""
+    fresh = deepcopy(norm)
+    for module in fresh.modules():
+        reset: Any = getattr(module, "reset_parameters", lambda: None)
+        reset()
+    if not isinstance(norm, _BatchNorm):
+        return BranchNorm(deepcopy(norm), fresh)
+    wide = deepcopy(norm)
+    wide.num_features *= 2
+    for name, tensor in (*norm.named_parameters(), *norm.named_buffers()):
+        if tensor.dim() == 1:
+            both = _interleaved(tensor.detach(), getattr(fresh, name).detach(), groups)
+            setattr(wide, name, nn.Parameter(both, tensor.requires_grad) if name in wide._parameters else both)
+    return wide
+
+
+def _interleaved(basal: Tensor, apical: Tensor, groups: int) -> Tensor:
+    """One row of channels from two, in the order of a pyramidal layer's."""
+    return torch.stack((basal.view(groups, -1), apical.view(groups, -1)), dim=1).flatten()
+
+
+# A residual added to the basal half of a pre-activation in place, so that the fused kernel can follow.
+
+
+class _AddToBasal(torch.autograd.Function):
+    """z[basal] += residual. The gradient passes through whole to z and, its basal half, to the residual: no copies,
+    of which torch's own in-place addition to a part of a tensor makes several."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, residual: Tensor, dim: int) -> Tensor:
+        ctx.dim = dim
+        z.chunk(2, dim)[0].add_(residual)
+        ctx.mark_dirty(z)
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        return g, g.chunk(2, ctx.dim)[0], None
+
+
+def may_add_to_basal(z: Tensor, residual: Tensor, norm: nn.Module | None, dim: int) -> bool:
+    """True where nobody else needs `z` as it is (not the layer it comes from, nor a hook), and the shapes agree."""
+    if choice.path(z) != "native" or not (norm is None or (isinstance(norm, _BatchNorm) and not norm._forward_hooks)):
+        return False
+    shape = list(z.shape)
+    shape[dim] //= 2
+    return list(residual.shape) == shape and residual.dtype == z.dtype
+
+
+def add_to_basal_(z: Tensor, residual: Tensor, dim: int) -> Tensor:
+    """Add `residual` to the first half of `z` along `dim`, in place."""
+    return _AddToBasal.apply(z, residual, dim)  # type: ignore[no-any-return, no-untyped-call]
+
+
+# The layers.
 
 Device = torch.device | str | None
 

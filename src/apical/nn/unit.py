@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from apical import notation
 from apical.errors import InvalidArgumentError, unknown
 from apical.nn import kinds
-from apical.nn.catalogue import WRITTEN_OUT
-from apical.nn.descriptors import LEARN, SCOPES, Kind, Parameter
+from apical.nn.kinds import LEARN, SCOPES, WRITTEN_OUT, Kind, Parameter
 
 if TYPE_CHECKING:
     from apical.nn.layers import Layers
@@ -64,9 +63,9 @@ class Unit:
         """
         if isinstance(what, str | Unit):
             return cls.parse(what)
-        from apical.nn import recognition  # noqa: PLC0415  torch
+        from apical.nn import building  # noqa: PLC0415  torch
 
-        return recognition.unit_of(what)
+        return building.unit_of(what)
 
     @staticmethod
     def kinds() -> tuple[str, ...]:
