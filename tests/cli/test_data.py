@@ -96,12 +96,12 @@ def test_a_root_that_is_not_there_is_an_error_though_the_data_is_ready(command, 
     ("arguments", "words"),
     [
         (["prepare", "moroco"], "https://github.com/butnaruandrei/MOROCO"),
-        (["prepare", "nothing"], "there is no data set 'nothing'"),
+        (["prepare", "nothing"], "unknown data set 'nothing'"),
         (["verify", "moroco"], "apical data prepare moroco"),
         (["show", "digits", "-o", "/nowhere/page.png"], "does not exist"),
         (["show", "digits", "-o", "page.xyz"], "cannot write page.xyz"),
         (["show", "digits", "--split", "exam", "-o", "page.png"], "train, validation, test"),
-        (["show", "digits", "--corrupt", "rain", "-o", "page.png"], "is no corruption"),
+        (["show", "digits", "--corrupt", "rain", "-o", "page.png"], "unknown corruption 'rain'"),
     ],
 )
 def test_errors_are_one_sentence(arguments, words, tmp_path, monkeypatch, capsys):

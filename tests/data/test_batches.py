@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from apical import data
-from apical.data.batches import order
+from apical.data.dataset import order
 from apical.errors import DataError, InvalidArgumentError
 
 DIGITS = data.load("digits").validation
@@ -140,7 +140,7 @@ def test_resident_pages_are_given_back(home, fabricate, monkeypatch):
     """With a tiny limit every gather hands the pages back, and the bytes are the same."""
     part = data.load("tiny-imagenet", fabricate.tiny_imagenet(), partial=True).train
     expected = part.inputs(np.arange(len(part)))
-    monkeypatch.setattr("apical.data.sources.RESIDENT_LIMIT", 1 << 16)
+    monkeypatch.setattr("apical.data.inputs.RESIDENT_LIMIT", 1 << 16)
     again = data.load("tiny-imagenet", next(fabricate.root.iterdir()), partial=True).train
     assert again.source._bounded
     assert torch.equal(torch.cat([b.inputs for b in again.batches(5).epoch()]), expected)

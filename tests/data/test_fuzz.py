@@ -18,7 +18,7 @@ from apical.data import corruptions
 from apical.data.archives import Budget, unpack
 from apical.data.audio import decode_wav
 from apical.data.images import decode_image
-from apical.data.own import parse_csv, parse_npz
+from apical.data.loading import parse_csv, parse_npz
 from apical.data.sets import crema_d, imagenet, moroco, tiny_imagenet, utkface
 from apical.data.sets.fashion_mnist import parse_idx, read_idx_bytes
 from apical.data.text import encode

@@ -46,6 +46,7 @@ def test_the_public_names_are_frozen():
         "list",
         "load",
         "prepare",
+        "register",
         "statuses",
         "verify",
     ]
@@ -60,6 +61,9 @@ def test_every_data_set_has_three_splits_of_known_samples(name, home, fabricate)
     assert loaded.description
     assert loaded.licence
     assert loaded.citation
+    recipe = registry.get(name)
+    assert (loaded.shape, loaded.task) == (recipe.shape, recipe.task)
+    assert recipe.class_count == (None if loaded.class_names is None else len(loaded.class_names))
     for part in loaded.splits.values():
         assert len(part) == len(part.ids) == len(part.labels) > 0
         assert len(set(part.ids)) == len(part)

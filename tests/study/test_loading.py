@@ -71,11 +71,11 @@ mine.toml:4: training.epoch: unknown training setting 'epoch'; did you mean 'epo
 mine.toml:4: training.model: this is no training setting: it belongs to the part or the row
 mine.toml:5: groups[1].baseline: no row is called 'nobody'
 mine.toml:8: parts[1].name: string should match pattern
-mine.toml:9: parts[1].data: there is no data set 'fashion-mnst': did you mean 'fashion-mnist'?
+mine.toml:9: parts[1].data: unknown data set 'fashion-mnst'; did you mean 'fashion-mnist'?
 mine.toml:10: parts[1].model: unknown network 'mlp-3'; did you mean 'mlp-
 mine.toml:16: parts[2].split: crema-d has no split 'actress': it has 'paper', 'actor'
 mine.toml:17: parts[2].dims.hiden: network 'mlp-1' has no such argument: it has inputs, hidden, outputs
-mine.toml:18: parts[2].corruptions[1]: 'noise(sigma=1)' is no corruption
+mine.toml:18: parts[2].corruptions[1]: unknown corruption 'noise(sigma=1)'; available: input-noise
 mine.toml:21: parts[3].name: there is a part 'good' already
 mine.toml:24: parts[3].training.batch: batch is 0, but must be at least 1
 mine.toml:27: rows[1].unit: unknown unit 'adda'; did you mean 'ada'?

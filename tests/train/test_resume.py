@@ -141,7 +141,8 @@ KILLED_WRITING = """
     from pathlib import Path
     import torch
     torch.set_num_threads(1)
-    from apical.train import checkpoint, files
+    from apical import files
+    from apical.train import checkpoint
     files.CHUNK = 64
     folder = Path(sys.argv[1])
     watched = {checkpoint.__file__, files.__file__}

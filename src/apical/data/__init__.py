@@ -2,17 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from apical import lazy
+from apical import imports
 
 if TYPE_CHECKING:
-    from apical.data.batches import Batch as Batch
-    from apical.data.batches import Batches as Batches
-    from apical.data.corruptions import Corruption as Corruption
     from apical.data.corruptions import Imbalance as Imbalance
     from apical.data.corruptions import InputNoise as InputNoise
     from apical.data.corruptions import LabelNoise as LabelNoise
     from apical.data.corruptions import Subset as Subset
     from apical.data.corruptions import corrupt as corrupt
+    from apical.data.dataset import Batch as Batch
+    from apical.data.dataset import Batches as Batches
+    from apical.data.dataset import Corruption as Corruption
     from apical.data.dataset import DataSet as DataSet
     from apical.data.dataset import Split as Split
     from apical.data.loading import describe as describe
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from apical.data.preparation import statuses as statuses
     from apical.data.preparation import verify as verify
     from apical.data.registry import names as list  # noqa: A004, F401
+    from apical.data.registry import register as register
     from apical.data.store import home as home
 
 _HOME = {
-    "Batch": "batches.Batch",
-    "Batches": "batches.Batches",
-    "Corruption": "corruptions.Corruption",
+    "Batch": "dataset.Batch",
+    "Batches": "dataset.Batches",
+    "Corruption": "dataset.Corruption",
     "DataSet": "dataset.DataSet",
     "Imbalance": "corruptions.Imbalance",
     "InputNoise": "corruptions.InputNoise",
@@ -39,9 +40,10 @@ _HOME = {
     "list": "registry.names",
     "load": "loading.load",
     "prepare": "preparation.prepare",
+    "register": "registry.register",
     "statuses": "preparation.statuses",
     "verify": "preparation.verify",
 }
 
 __all__ = [*_HOME]  # noqa: PLE0604
-__getattr__ = lazy.loader(__name__, _HOME)
+__getattr__ = imports.lazy(__name__, _HOME)

@@ -11,7 +11,7 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from apical import extras
+from apical import imports
 from apical.data.checks import CHUNK, one_line, reading, refuse_impostor
 from apical.errors import DataError
 
@@ -151,7 +151,7 @@ TIMEOUT = 30
 
 def fetch(url: str, target: Path, *, sha256: str, progress: Progress, gunzip: bool = False) -> None:
     """Download `url` to `target`, which appears only when its (unpacked) bytes have this sha256."""
-    pooch = extras.load("pooch", extra="lab")
+    pooch = imports.optional("pooch", extra="lab")
     pooch.get_logger().setLevel("WARNING")
     try:
         pooch.retrieve(
@@ -185,7 +185,7 @@ class Resumable:
             self.part.unlink()  # whole or damaged: nothing to continue
 
     def _download(self, url: str) -> None:
-        requests = extras.load("requests", extra="lab")
+        requests = imports.optional("requests", extra="lab")
         have = self.part.stat().st_size if self.part.exists() else 0
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as answer:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from apical import extras
+from apical import imports
 from apical.data.checks import one_line, refuse_impostor
 from apical.errors import DataError
 
@@ -25,7 +25,7 @@ def decode_wav(data: bytes, *, origin: object, rate: int = RATE, samples: int = 
     """A mono 16-bit clip, cut or zero-padded at its end to `samples`."""
     refuse_impostor(data, origin)
     refuse_truncated_wav(data, origin)
-    soundfile = extras.load("soundfile", extra="lab")
+    soundfile = imports.optional("soundfile", extra="lab")
     try:
         clip, found = soundfile.read(io.BytesIO(data), dtype="int16", always_2d=True)
     except (RuntimeError, ValueError, TypeError, OSError, MemoryError, struct.error) as error:

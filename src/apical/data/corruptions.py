@@ -6,30 +6,15 @@
 import ast
 import re
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apical.data.dataset import DataSet, Split
+from apical.data.dataset import Corruption, DataSet, Split
 from apical.data.inputs import Images, Numbers
 from apical.data.keys import generator
-from apical.errors import InvalidArgumentError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Corruption:
-    """A change of a data set; `str(c)` names it with all its values and `parse(str(c)) == c`."""
-
-    kind: ClassVar[str]
-    seed: int = 0
-
-    def apply(self, data: DataSet) -> DataSet:
-        """A new data set; the old one is untouched."""
-        raise NotImplementedError
-
-    def __str__(self) -> str:
-        return f"{self.kind}({','.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields(self))})"
+from apical.errors import InvalidArgumentError, unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +121,7 @@ def parse(text: str) -> Corruption:
     """`input-noise(sigma=0.2,seed=1)` and the like; values left out take their defaults."""
     match = re.fullmatch(r"\s*([a-z-]+)\s*(?:\((.*)\))?\s*", text)
     if match is None or match[1] not in KINDS:
-        raise InvalidArgumentError(
-            f"{text!r} is no corruption; there are {', '.join(KINDS)}, written for example as input-noise(sigma=0.2)"
-        )
+        raise InvalidArgumentError(unknown("corruption", text, KINDS, "write it like input-noise(sigma=0.2)"))
     kind = KINDS[match[1]]
     return kind(**_values(text, match[2] or "", {f.name: type(f.default) for f in fields(kind)}))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apical import extras
+from apical import imports
 from apical.data.checks import one_line, refuse_impostor
 from apical.errors import DataError
 
@@ -28,8 +28,8 @@ EXOTIC = (AttributeError, OverflowError, MemoryError, AssertionError, RuntimeErr
 @cache
 def _pillow() -> tuple[Any, Any]:
     """Pillow's module and its class of JPEG files."""
-    plugin = extras.load("PIL.JpegImagePlugin", extra="lab")
-    return extras.load("PIL.Image", extra="lab"), plugin.JpegImageFile
+    plugin = imports.optional("PIL.JpegImagePlugin", extra="lab")
+    return imports.optional("PIL.Image", extra="lab"), plugin.JpegImageFile
 
 
 def open_image(data: bytes, *, origin: object, mode: str = "RGB") -> "Image":

@@ -1,36 +1,56 @@
-"""What is known about a data set, and the finding of its files."""
+"""What is known about a data set, and where its files are."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Literal
+
+from numpy.typing import NDArray
 
 from apical.data.archives import Budget, Progress, is_archive, unpack
 from apical.data.checks import reading
+from apical.data.split import Parts
 from apical.data.store import Draft, raw_folder
 from apical.errors import DataError, MissingDataError
 
-if TYPE_CHECKING:
-    from apical.data.dataset import DataSet, Task
+Task = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrays:
+    """A data set in memory: all rows, their ids, and which of them train, validate and test.
+
+    `white` is the largest value of a pixel, by which images are divided.
+    """
+
+    inputs: NDArray[Any]
+    labels: NDArray[Any]
+    ids: list[str]
+    parts: Parts
+    class_names: tuple[str, ...] | None = None
+    white: float = 255.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One data set: its facts, and the functions that find, build and open it.
+    """The descriptor of a data set: its facts, and the functions that find, build and open it.
 
-    `kind` (image, audio, text, files, numbers) says how rows are read. `find(folder)` gives the folder of the official
-    layout, if it is there; `build(place, draft)` fills a draft from it. Data sets small enough to be made in memory
-    have `make` instead.
+    `shape` is that of one input as a network sees it, unpadded; `kind` (image, audio, text, files, numbers) says how
+    rows are read; `classes` is needed only where the class names are in the files. `find(folder)` gives the folder of
+    the official layout, if it is there; `build(place, draft)` fills a draft from it. Data sets small enough to be made
+    in memory have `make` instead, which gives `Arrays`, or arrays named as in an .npz.
     """
 
     name: str
     store: str
     kind: str
-    task: "Task"
+    task: Task
+    shape: tuple[int, ...]
     description: str
     licence: str
     citation: str
-    counts: tuple[int, int, int]
+    counts: tuple[int, int, int] | None = None
+    classes: int | None = None
     class_names: tuple[str, ...] | None = None
     splits: tuple[str, ...] = ("paper",)
     label: str = "labels"
@@ -45,11 +65,17 @@ class Recipe:
     find: Callable[[Path], Path | None] | None = None
     build: Callable[[Path, Draft], None] | None = None
     download: Callable[[Path, Progress], None] | None = None
-    make: "Callable[[Recipe], DataSet] | None" = None
+    make: "Callable[[Recipe], Arrays | Mapping[str, NDArray[Any]]] | None" = None
 
     @property
     def total(self) -> int:
-        return sum(self.counts)
+        """Samples of the official data set."""
+        return sum(self.counts or ())
+
+    @property
+    def class_count(self) -> int | None:
+        """How many classes there are; None where that is unknown, or the task is regression."""
+        return self.classes if self.class_names is None else len(self.class_names)
 
 
 def missing(recipe: Recipe, looked: Sequence[Path]) -> MissingDataError:
@@ -87,10 +113,7 @@ def present(recipe: Recipe, places: list[Path]) -> Path | None:
 def find_layout(recipe: Recipe, place: Path) -> Path | None:
     """The official layout in `place` or up to two folders below."""
     assert recipe.find is not None
-    for folder in _folders(place):
-        if (found := recipe.find(folder)) is not None:
-            return found
-    return None
+    return next((layout for folder in _folders(place) if (layout := recipe.find(folder)) is not None), None)
 
 
 def _folders(place: Path) -> Iterator[Path]:
@@ -119,17 +142,16 @@ def find_archives(recipe: Recipe, place: Path) -> list[Path]:
 
 def layout_for(recipe: Recipe, place: Path, draft: Draft) -> Path:
     """The layout folder; archives are unpacked into the draft first."""
-    found = find_layout(recipe, place)
-    if found is not None:
-        return found
+    if (layout := find_layout(recipe, place)) is not None:
+        return layout
     budget = recipe.budget()
     for archive in find_archives(recipe, place):
         unpack(archive, draft.folder / "files" / _stem(archive), budget=budget, progress=draft.progress)
     if recipe.arrange is not None:
         recipe.arrange(draft.folder / "files", budget)
     for folder in _folders(draft.folder / "files"):
-        if (found := find_layout(recipe, folder)) is not None:
-            return found
+        if (layout := find_layout(recipe, folder)) is not None:
+            return layout
     raise DataError(f"the archive in {place} does not hold {recipe.name} in its official layout")
 
 
@@ -137,12 +159,12 @@ def _stem(archive: Path) -> str:
     return archive.name.split(".")[0] or "archive"
 
 
-def expect(found: int, official: int, *, what: str, partial: bool) -> None:
+def expect(count: int, official: int, *, what: str, partial: bool) -> None:
     """Without `partial`, counts must be the official ones; nothing at all is never enough."""
-    if found == 0:
+    if count == 0:
         raise DataError(f"there are no {what}")
-    if found != official and not partial:
+    if count != official and not partial:
         raise DataError(
-            f"there are {found:,} {what} where the official data set has {official:,}: files are missing or strange; "
+            f"there are {count:,} {what} where the official data set has {official:,}: files are missing or strange; "
             "if a subset is meant, say so with --partial (partial=True)"
         )

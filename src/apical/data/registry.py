@@ -1,10 +1,14 @@
-"""The data sets by name."""
+"""The data sets by name: those of apical, then the registered ones."""
 
-import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from apical.data.recipe import Recipe
+from numpy.typing import ArrayLike
+
+from apical.data.recipe import Recipe, Task
 from apical.data.sets import crema_d, digits, fashion_mnist, imagenet, moroco, tiny_imagenet, toy, utkface
-from apical.errors import InvalidArgumentError
+from apical.errors import InvalidArgumentError, unknown
 
 RECIPES = {
     recipe.name: recipe
@@ -20,6 +24,7 @@ RECIPES = {
         *toy.RECIPES,
     )
 }
+TASKS = ("classification", "regression")
 
 
 def names() -> list[str]:
@@ -28,12 +33,58 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Recipe:
-    """The recipe of a data set, or the names there are."""
+    """The recipe of a data set, or an error with the names there are."""
     if name in RECIPES:
         return RECIPES[name]
-    near = difflib.get_close_matches(name.lower(), RECIPES, n=1)
-    hint = f"did you mean {near[0]!r}? T" if near else "t"
-    raise InvalidArgumentError(
-        f"there is no data set {name!r}: {hint}here are {', '.join(RECIPES)}, and a folder of class folders, a .csv or "
-        "an .npz of your own, by its path"
+    more = (
+        "apical.data.register adds others, and a folder of class folders, a .csv or an .npz of your own is loaded by "
+        "its path"
+    )
+    raise InvalidArgumentError(unknown("data set", name, RECIPES, more))
+
+
+def register(
+    name: str,
+    make: Callable[[], Mapping[str, ArrayLike]],
+    *,
+    shape: Sequence[int],
+    task: Task = "classification",
+    class_names: Sequence[str] | None = None,
+    classes: int | None = None,
+    description: str = "",
+    licence: str = "not given",
+    citation: str = "not given",
+) -> None:
+    """Add a data set of your own: `make()` gives its arrays, the same ones whenever it is called.
+
+    The arrays are `x` and `y`, split 70/15/15, or `x_train`, `y_train`, `x_test` and `y_test`, with `x_validation` and
+    `y_validation` if there are any. uint8 arrays (n, height, width[, channels]) are images: they are divided by 255
+    and lose their training mean; everything else is used as it is, in float32. `shape` is that of one input as a
+    network sees it, (channels, height, width) for images. For classification, `y` numbers the classes from 0.
+
+    Put the call into a module and name the module in the `imports` of a study file to use the data set there.
+    """
+    if not (isinstance(name, str) and re.fullmatch(r"\w[\w-]*", name)):
+        raise InvalidArgumentError(f"{name!r} cannot name a data set: use letters, digits, '-' and '_'")
+    if name in RECIPES:
+        raise InvalidArgumentError(f"there is a data set {name!r} already: register yours under another name")
+    if not callable(make):
+        raise InvalidArgumentError(f"data set {name!r}: make is {make!r}, but must be a function without arguments")
+    if task not in TASKS:
+        raise InvalidArgumentError(unknown("task", task, TASKS))
+    if not shape or any(not isinstance(n, int) or n < 1 for n in shape):
+        raise InvalidArgumentError(f"data set {name!r}: shape is {shape!r}, but must be like (2,) or (3, 32, 32)")
+    if task == "regression" and (class_names or classes):
+        raise InvalidArgumentError(f"data set {name!r}: a regression task has no classes")
+    facts: dict[str, Any] = {"description": description or f"your own {name}", "licence": licence, "citation": citation}
+    RECIPES[name] = Recipe(
+        name=name,
+        store=name,
+        kind="numbers",
+        task=task,
+        shape=tuple(shape),
+        classes=classes,
+        class_names=tuple(class_names) if class_names else None,
+        make=lambda _: make(),  # type: ignore[arg-type, return-value]
+        **facts,
     )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from apical import extras
+from apical import imports
 from apical.data.archives import Progress, silent
 from apical.data.checks import reading, sha256_of_file
 from apical.data.keys import keys_of
@@ -152,7 +152,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _lock(folder: Path, progress: Progress) -> Iterator[None]:
-    filelock = extras.load("filelock", extra="lab")
+    filelock = imports.optional("filelock", extra="lab")
     lock = filelock.FileLock(folder.parent / f".{folder.name}.lock")
     try:
         lock.acquire(timeout=0)

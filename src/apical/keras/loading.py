@@ -1,6 +1,6 @@
 """Keras, or the sentence that says how to get it."""
 
-from apical import extras
+from apical import imports
 from apical.errors import MissingExtraError
 
 BACKENDS = ("tensorflow", "jax", "torch")
@@ -9,7 +9,7 @@ BACKENDS = ("tensorflow", "jax", "torch")
 def load_keras() -> None:
     """Import Keras with the backend that it is set to."""
     try:
-        extras.load("keras", extra="keras")
+        imports.optional("keras", extra="keras")
     except ModuleNotFoundError as error:
         if error.name not in BACKENDS:
             raise

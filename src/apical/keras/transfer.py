@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from apical import extras
+from apical import imports
 from apical.errors import ConversionError
 from apical.keras import activations as ours
 from apical.keras.branches import indices
@@ -60,7 +60,7 @@ def from_keras(layer: Any) -> Any:
 
 
 def _torch() -> Any:
-    return extras.load("torch", extra="keras")
+    return imports.optional("torch", extra="keras")
 
 
 def _nn() -> Any:

@@ -5,7 +5,7 @@ The public names, loaded when first used: the descriptors of kinds and Unit do n
 
 from typing import TYPE_CHECKING
 
-from apical import lazy
+from apical import imports
 
 if TYPE_CHECKING:
     from apical.nn.activations import ADA as ADA
@@ -51,4 +51,4 @@ _HOME = {
 }
 
 __all__ = [*_HOME]  # noqa: PLE0604
-__getattr__ = lazy.loader(__name__, _HOME)
+__getattr__ = imports.lazy(__name__, _HOME)

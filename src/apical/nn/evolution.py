@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from apical import extras
+from apical import imports
 from apical.errors import InvalidArgumentError
 
 
@@ -33,8 +33,8 @@ def evolve_(
     them, and ends after `generations` or when the loss no longer changes by `tolerance`. The same seed gives the same
     result. It is meant for up to some hundred parameters; the whole population is computed in one call.
     """
-    cma = extras.load("cma", extra="lab")
-    numpy = extras.load("numpy", extra="lab")
+    cma = imports.optional("cma", extra="lab")
+    numpy = imports.optional("numpy", extra="lab")
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not parameters:
         raise InvalidArgumentError("the model has no parameter to evolve: give one whose parameters require gradients")

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from apical import lazy
+from apical import imports
 
 if TYPE_CHECKING:
     from apical.report.gathering import Report as Report
@@ -18,4 +18,4 @@ _HOME = {
 }
 
 __all__ = [*_HOME]  # noqa: PLE0604
-__getattr__ = lazy.loader(__name__, _HOME)
+__getattr__ = imports.lazy(__name__, _HOME)

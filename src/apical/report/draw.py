@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from apical import extras
+from apical import imports
 from apical.report import charts
 from apical.report.charts import Bars, Chart, Fit, Lines, Pictures, Surface
 
@@ -75,7 +75,7 @@ def draw_svg(chart: Chart) -> str:
 
 def svg_text(figure: Any, name: str) -> str:
     """A figure as SVG, the same bytes each time."""
-    matplotlib = extras.load("matplotlib", extra="lab")
+    matplotlib = imports.optional("matplotlib", extra="lab")
     buffer = BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -84,8 +84,8 @@ def svg_text(figure: Any, name: str) -> str:
 
 @contextmanager
 def _figure(chart: Chart) -> Iterator[Any]:
-    matplotlib = extras.load("matplotlib", extra="lab")
-    figure_class = extras.load("matplotlib.figure", extra="lab").Figure
+    matplotlib = imports.optional("matplotlib", extra="lab")
+    figure_class = imports.optional("matplotlib.figure", extra="lab").Figure
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         # a browser finds letters that matplotlib's own font lacks; a PDF shows a box
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -146,7 +146,7 @@ def _lines(figure: Any, chart: Lines) -> None:
             axis.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
     if chart.logarithmic:
         axis.set_yscale("log")
-        ticker = extras.load("matplotlib.ticker", extra="lab")
+        ticker = imports.optional("matplotlib.ticker", extra="lab")
         values = [value for line in chart.lines for value in (*line.y, *line.low, *line.high)]
         narrow = max(values) < 40 * min(values)
         axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=6))
@@ -160,7 +160,7 @@ def _lines(figure: Any, chart: Lines) -> None:
         names = [shortened(name, 20) for name in chart.ticks[::every]]
         axis.set_xticks(range(0, len(chart.ticks), every), names, rotation=90)
     if chart.x_axis == "epoch":
-        ticker = extras.load("matplotlib.ticker", extra="lab")
+        ticker = imports.optional("matplotlib.ticker", extra="lab")
         axis.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True, min_n_ticks=1))
     _title(figure, chart.title)
     if len(chart.lines) > 1:

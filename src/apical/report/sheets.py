@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apical import extras
-from apical.data.batches import order
-from apical.data.dataset import DataSet, Split
+from apical import imports
+from apical.data.dataset import DataSet, Split, order
 from apical.data.inputs import Codes, Images, Spectrograms
 from apical.data.text import decode
 from apical.errors import DataError, InvalidArgumentError
@@ -67,7 +66,7 @@ def decibels(channels: NDArray[Any]) -> NDArray[Any]:
 
 def draw(panels: Sequence[Panel], path: Path, *, title: str = "") -> None:
     """Draw the panels on one page; the suffix of `path` (.png, .pdf, .svg) says as what."""
-    figure_class = extras.load("matplotlib.figure", extra="lab").Figure
+    figure_class = imports.optional("matplotlib.figure", extra="lab").Figure
     columns = 3 if panels and panels[0].kind == "text" else min(6, max(1, len(panels)))
     rows = max(1, -(-len(panels) // columns))
     figure = figure_class(

@@ -20,10 +20,9 @@ from apical import __version__
 from apical.data import home, load
 from apical.data.corruptions import Subset, parse
 from apical.data.dataset import DataSet
-from apical.data.inputs import Codes, Images, Input, Numbers
-from apical.data.recipe import Recipe
+from apical.data.loading import in_memory
+from apical.data.recipe import Arrays, Recipe
 from apical.data.registry import RECIPES
-from apical.data.sets.toy import in_memory
 from apical.data.split import Parts
 from apical.nn import Unit
 from apical.study.model import Part, Study
@@ -181,16 +180,6 @@ def _quietly() -> Iterator[None]:
 #
 # One thread, as the local engine gives a trial by default. What was measured is kept in APICAL_HOME/calibration.json.
 
-SHAPES = {
-    "fashion-mnist": (1, 28, 28),
-    "moroco": (5000,),
-    "utkface-gender": (3, 200, 200),
-    "utkface-age": (3, 200, 200),
-    "crema-d": (2, 257, 376),
-    "tiny-imagenet": (3, 64, 64),
-    "imagenet": (3, 224, 224),
-}
-"""Shapes of one sample of the data sets that are not made in memory."""
 STANDARD, PYRAMIDAL = "ada", "pynada"
 
 ProgressCallback = Callable[[str, int, int], None]
@@ -228,8 +217,9 @@ def _unit(study: Study, part: Part) -> tuple[str, int]:
 
 def samples_of(part: Part) -> tuple[int, int]:
     """Training and validation samples of a part's data; the user's own data is opened."""
-    if part.data in RECIPES:
-        return RECIPES[part.data].counts[:2]
+    recipe = RECIPES.get(part.data)
+    if recipe is not None and recipe.counts is not None:
+        return recipe.counts[:2]
     spec = spec_of(part)
     data = load(part.data, size=spec.size)
     return len(data.train), len(data.validation)
@@ -244,28 +234,25 @@ def seconds_of_step(spec: TrialSpec, *, stack: int = 1) -> float:
 def sketch(spec: TrialSpec) -> DataSet:
     """Random data of the shape that the spec's data set has; the data set itself where it is made in memory."""
     recipe = RECIPES.get(spec.data)
-    if recipe is None or recipe.make is not None:
-        data = load(spec.data, size=spec.size)
-    else:
-        data = _random(recipe, SHAPES[recipe.name])
+    made = recipe is None or recipe.make is not None
+    data = load(spec.data, size=spec.size) if recipe is None or made else _random(recipe)
     return data.padded(spec.pad) if spec.pad else data
 
 
-def _random(recipe: Recipe, shape: tuple[int, ...]) -> DataSet:
+def _random(recipe: Recipe) -> DataSet:
     draw = np.random.default_rng(0)
     n = 8
     rows = np.arange(n)
     ids = [f"sample-{i}" for i in rows]
-    names = recipe.class_names or (tuple(map(str, range(1000))) if recipe.task == "classification" else None)
+    names = recipe.class_names or tuple(map(str, range(recipe.class_count or 0))) or None
     labels = draw.integers(len(names), size=n) if names else draw.random(n, dtype=np.float32)
-    inputs: NDArray[Any] = draw.random((n, *shape), dtype=np.float32)
-    how: Input = Numbers()
+    inputs: NDArray[Any] = draw.random((n, *recipe.shape), dtype=np.float32)
     if recipe.kind == "text":
-        inputs, how = draw.integers(recipe.vocabulary or 2, size=(n, *shape)), Codes()
+        inputs = draw.integers(recipe.vocabulary or 2, size=inputs.shape)
     elif recipe.kind in ("image", "files"):
-        inputs, how = draw.integers(256, size=(n, *shape), dtype=np.uint8), Images()
-    made = in_memory(recipe, inputs, labels, ids, Parts(rows, rows, rows), input=how, class_names=names)
-    return replace(made, vocabulary=recipe.vocabulary)
+        inputs = draw.integers(256, size=inputs.shape, dtype=np.uint8)
+    parts = Parts(rows, rows, rows)
+    return in_memory(recipe, Arrays(inputs=inputs, labels=labels, ids=ids, parts=parts, class_names=names))
 
 
 # --- what was measured before -----------------------------------------------------------------------------------------
@@ -277,7 +264,7 @@ def _path() -> Path:
 
 def _key(spec: TrialSpec, stack: int) -> str:
     """All that the time depends on: the network, its input, the batch, the stack, the versions, the machine."""
-    shape = SHAPES.get(spec.data, spec.data)
+    shape = RECIPES[spec.data].shape if spec.data in RECIPES else spec.data
     what = [spec.model, spec.dims, spec.unit, shape, spec.pad, spec.size, spec.batch, spec.convert, stack]
     where = [__version__, torch.__version__, platform.node(), platform.machine(), os.cpu_count()]
     return hashlib.sha256(json.dumps([what, where], sort_keys=True).encode()).hexdigest()[:32]

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from apical import extras, files
+from apical import files, imports
 from apical.errors import InvalidArgumentError, StudyError
 from apical.study.directory import CHECKPOINT, LOCK, PROGRESS, SCORES, STUDY, Store, differences, open_for
 from apical.study.model import Study
@@ -109,7 +109,7 @@ def _write_json(rows: Rows, path: Path) -> None:
 
 
 def _write_parquet(rows: Rows, path: Path) -> None:
-    arrow, parquet = extras.load("pyarrow", extra="lab"), extras.load("pyarrow.parquet", extra="lab")
+    arrow, parquet = imports.optional("pyarrow", extra="lab"), imports.optional("pyarrow.parquet", extra="lab")
     parquet.write_table(arrow.Table.from_pylist(rows), path)
 
 

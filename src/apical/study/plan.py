@@ -1,7 +1,5 @@
 """What a study trains: a pure function of the study. Trials are named by the digest of their TrialSpec."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -12,6 +10,7 @@ from apical.errors import InvalidArgumentError
 from apical.nn import Unit, kinds
 from apical.study.model import Part, Row, Study
 from apical.train import TrialSpec, stack_key
+from apical.train.spec import digest
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Plan:
     def _trials(self, row: Row, setting: str, count: int) -> Iterator[Planned]:
         values = self._values[row.part]
         for seed in range(count):
-            yield Planned(_digest({**values, "unit": setting, "seed": seed}), row.key, setting, seed, values)
+            yield Planned(digest({**values, "unit": setting, "seed": seed}), row.key, setting, seed, values)
 
     @cached_property
     def _settings(self) -> dict[str, tuple[str, ...]]:
@@ -140,9 +139,3 @@ def settings(row: Row) -> tuple[str, ...]:
 
 def _key(row: Row | str) -> str:
     return row if isinstance(row, str) else row.key
-
-
-def _digest(values: dict[str, Any]) -> str:
-    """The digest that `TrialSpec.from_dict(values)` has, without the checks: a plan may hold many thousands."""
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()

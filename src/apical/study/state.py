@@ -18,6 +18,7 @@ from apical.study.engines.base import Job
 from apical.study.plan import Plan, Planned
 from apical.study.results import FINISHED
 from apical.study.selection import choose
+from apical.train.spec import digest
 
 DAMAGED = "damaged"
 
@@ -47,18 +48,12 @@ def read_facts(folder: Path) -> Facts:
     values = files.read(folder / RESULT) or {}
     try:
         state, value = values["state"], values["validation"].get(values["spec"]["metric"])
-        if state not in FINISHED or _digest(values["spec"]) != folder.name:
+        if state not in FINISHED or digest(values["spec"]) != folder.name:
             raise ValueError(state)
         seconds = sum(float(t["train"]) + float(t["validate"]) for t in values["timings"])
         return Facts(state, None if value is None else float(value), seconds)
     except (KeyError, TypeError, ValueError, AttributeError):
         return Facts(DAMAGED, None, 0.0)
-
-
-def _digest(spec: object) -> str:
-    """`TrialSpec.digest`, without torch."""
-    text = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 # What this machine has read of a study directory before: a cache, outside of it, that can be deleted at any time.

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-from apical import extras
+from apical import imports
 
 INTERVAL = 0.1
 """Seconds between two events of kind "batch"."""
@@ -76,7 +76,7 @@ class Reporter:
 @contextmanager
 def board(folder: Path) -> Iterator[tuple[Callback, ...]]:
     """A callback that writes event files into folder/tensorboard."""
-    extras.load("tensorboard", extra="tensorboard")
+    imports.optional("tensorboard", extra="tensorboard")
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  it needs the package above
 
     writer: Any = SummaryWriter(str(folder / "tensorboard"))

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from apical import extras
+from apical import imports
 from apical.errors import CheckpointError
 from apical.files import write_whole
 
@@ -38,7 +38,7 @@ class Checkpoint:
 
 def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Write a checkpoint whole or not at all."""
-    safetensors = extras.load("safetensors.torch", extra="lab")
+    safetensors = imports.optional("safetensors.torch", extra="lab")
     text = json.dumps(facts, allow_nan=False)
     data = safetensors.save(_separate(tensors), metadata={"format": FORMAT, "facts": text})
     write_whole(path, data)
@@ -47,7 +47,7 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) ->
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint on the CPU, or raise CheckpointError."""
     facts = read_facts(path)
-    safetensors = extras.load("safetensors", extra="lab")
+    safetensors = imports.optional("safetensors", extra="lab")
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
             names = list(file.keys())

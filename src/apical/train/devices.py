@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from apical import extras
+from apical import imports
 from apical.errors import InvalidArgumentError
 from apical.train.optimisation import Lean
 from apical.train.spec import Execution, TrialSpec
@@ -81,7 +81,7 @@ class Parallel(Plain):
     """Any devices, precision and strategy that Fabric knows."""
 
     def __init__(self, spec: TrialSpec, execution: Execution) -> None:
-        fabric = extras.load("lightning_fabric", extra="lab").Fabric
+        fabric = imports.optional("lightning_fabric", extra="lab").Fabric
         try:
             self.fabric = fabric(
                 accelerator=execution.device,

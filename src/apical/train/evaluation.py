@@ -17,7 +17,7 @@ from apical.data import inputs as kinds
 from apical.data.audio import decode_wav
 from apical.data.checks import read_file, sha256_of_file
 from apical.data.images import decode_image
-from apical.data.own import parse_npz
+from apical.data.loading import parse_npz
 from apical.data.text import encode
 from apical.errors import AlreadyEvaluatedError, CheckpointError, DataError
 from apical.files import read_text, write_whole

@@ -1,7 +1,6 @@
 """Batches for the loop: gathered from one tensor where the split fits into memory, else made by `apical.data`."""
 
 from collections.abc import Iterator
-from functools import cached_property
 from itertools import islice
 from math import prod
 from typing import Any
@@ -16,7 +15,6 @@ IN_MEMORY = 1 << 29
 """Bytes that the inputs of a split may take to be held as one float32 tensor."""
 AT_ONCE = 1 << 20
 """Values in the inputs of one batch where nothing is trained."""
-PIECE = 4096
 
 
 class Feed:
@@ -61,21 +59,8 @@ class Feed:
             yield from make(epoch * self.passes + number, start)
             start = 0
 
-    @cached_property
-    def _whole(self) -> tuple[Tensor, Tensor]:
-        made = self.split.__dict__.setdefault("_made", {})  # goes with the split: see `train.keeping`
-        if self.device not in made:
-            made[self.device] = self._make_whole()
-        return made[self.device]  # type: ignore[no-any-return]
-
-    def _make_whole(self) -> tuple[Tensor, Tensor]:
-        n = len(self.split)
-        pieces = [self.split.inputs(np.arange(i, min(i + PIECE, n))) for i in range(0, n, PIECE)]
-        labels = torch.from_numpy(np.ascontiguousarray(self.split.labels))
-        return torch.cat(pieces).to(self.device), labels.to(self.device)
-
     def _gathered(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
-        inputs, labels = self._whole
+        inputs, labels = self.split.tensors(self.device)
         if self.whole:
             yield inputs.to(memory_format=self.format), labels
             return

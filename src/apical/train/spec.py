@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -13,6 +14,14 @@ from apical.train.records import Record
 
 RESULTS_VERSION = 1
 """Changes where the same spec would give other numbers than before."""
+
+VERSION_1 = frozenset((
+    "data", "model", "unit", "dims", "convert", "split", "partial", "corruptions", "pad", "size", "augment", "loss",
+    "metric", "optimiser", "learning_rate", "milestones", "decay", "l2", "clip", "epochs", "passes", "batch", "seed",
+    "precision", "results_version",
+))  # fmt: skip
+"""The fields that always enter files and digests. One that is added later does so where it has not its default: a trial
+that does not use it keeps its name."""
 
 OPTIMISERS = ("adam", "adamw", "sgd")
 PRECISIONS = ("32", "bf16-mixed", "16-mixed")
@@ -77,11 +86,14 @@ class TrialSpec(Record):
         """The paper's protocol for this network on this data, with `changes`; the defaults where it has none."""
         return cls.from_dict({"data": data, "model": model} | paper_settings(data, model) | changes)
 
+    def as_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON knows values; later ones than version 1 where they have not their default."""
+        return lasting(super().as_dict())
+
     @cached_property
     def digest(self) -> str:
-        """sha256 of the canonical JSON: the name of the trial."""
-        text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        """The name of the trial, see `digest`."""
+        return digest(self.as_dict())
 
     @property
     def name(self) -> str:
@@ -96,6 +108,20 @@ class TrialSpec(Record):
     def with_seed(self, seed: int) -> Self:
         """The same trial with another seed."""
         return replace(self, seed=seed)
+
+
+def digest(values: Mapping[str, Any]) -> str:
+    """The name of the trial with these fields, as `as_dict` gives them: sha256 of the canonical JSON."""
+    text = json.dumps(lasting(values), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def lasting(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields without those that came after version 1 and have their default."""
+    return {name: value for name, value in values.items() if name not in LATER or value != LATER[name]}
+
+
+LATER: dict[str, Any] = {f.name: f.default for f in fields(TrialSpec) if f.name not in VERSION_1}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apical import env, extras
+from apical import env, imports
 from apical.data import DataSet, corrupt, load
 from apical.errors import InvalidArgumentError, TrainingError
 from apical.files import sweep, write_whole
@@ -91,7 +91,7 @@ def _open_data(spec: TrialSpec, how: Execution) -> DataSet:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """The folder made, and locked against other processes."""
-    filelock = extras.load("filelock", extra="lab")
+    filelock = imports.optional("filelock", extra="lab")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         held = filelock.FileLock(folder / ".lock").acquire(timeout=0)

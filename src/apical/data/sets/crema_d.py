@@ -55,6 +55,7 @@ RECIPE = Recipe(
     store="crema-d",
     kind="audio",
     task="classification",
+    shape=(2, 257, 376),
     description="acted speech in 6 emotions, 3 seconds at 16 kHz, seen as a spectrogram (real and imaginary part)",
     licence="ODbL 1.0",
     citation="H. Cao et al.: CREMA-D, IEEE Transactions on Affective Computing 5(4), 2014",

@@ -100,6 +100,7 @@ RECIPE = Recipe(
     store="fashion-mnist",
     kind="image",
     task="classification",
+    shape=(1, 28, 28),
     description="greyscale images of clothes in 10 classes, 28 x 28 pixels",
     licence="MIT",
     citation="H. Xiao, K. Rasul, R. Vollgraf: Fashion-MNIST, arXiv:1708.07747, 2017",

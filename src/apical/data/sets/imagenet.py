@@ -136,10 +136,12 @@ RECIPE = Recipe(
     store="imagenet",
     kind="files",
     task="classification",
+    shape=(3, 224, 224),
     description="colour images in 1,000 classes, a 224 x 224 square of each",
     licence="ImageNet terms: registration, non-commercial research and education",
     citation="O. Russakovsky et al.: ImageNet Large Scale Visual Recognition Challenge, IJCV 115, 2015",
     counts=(1_271_167, 10_000, 50_000),
+    classes=CLASSES,
     space="150 MB beside the images' own 150 GB",
     fetch_by_hand="register at https://image-net.org and get ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and "
     "ILSVRC2012_devkit_t12.tar.gz, or bring a folder that holds train/<wnid>/, val/ and the devkit",

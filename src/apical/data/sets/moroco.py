@@ -97,6 +97,7 @@ RECIPE = Recipe(
     store="moroco",
     kind="text",
     task="classification",
+    shape=(LENGTH,),
     description="Moldavian and Romanian news texts, 5,000 characters each, read from the end",
     licence="CC BY-NC-SA 4.0",
     citation="A. Butnaru, R. T. Ionescu: MOROCO, ACL 2019",

@@ -1,19 +1,12 @@
 """The toy problems of the paper: logical functions of two inputs, and two curves."""
 
-import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apical.data.keys import keys_of
-from apical.data.recipe import Recipe
-from apical.data.split import Parts, split_hash
-
-if TYPE_CHECKING:
-    from apical.data.dataset import DataSet
-    from apical.data.inputs import Input
+from apical.data.recipe import Arrays, Recipe
+from apical.data.split import Parts
 
 POINTS = 1_000
 CORNERS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)
@@ -27,55 +20,15 @@ def curve(name: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     return x.astype(np.float32)[:, None], y.astype(np.float32)[:, None]
 
 
-def make(recipe: Recipe) -> "DataSet":
+def make(recipe: Recipe) -> Arrays:
     """Train, validation and test are the same points: the question is what a network can represent."""
     if recipe.task == "regression":
         inputs, labels = curve(recipe.name)
     else:
         inputs, labels = CORNERS, np.array(TRUTH[recipe.name], np.int64)
     rows = np.arange(len(inputs))
-    return in_memory(recipe, inputs, labels, [f"point-{i:04d}" for i in rows], Parts(rows, rows, rows))
-
-
-def in_memory(
-    recipe: Recipe,
-    inputs: NDArray[Any],
-    labels: NDArray[Any],
-    ids: list[str],
-    parts: Parts,
-    *,
-    input: "Input | None" = None,  # noqa: A002
-    class_names: tuple[str, ...] | None = None,
-) -> "DataSet":
-    """A data set from arrays."""
-    from apical.data.dataset import DataSet, three_splits  # noqa: PLC0415  torch is not needed to list data sets
-    from apical.data.inputs import Numbers  # noqa: PLC0415
-    from apical.data.sources import Memory  # noqa: PLC0415
-
-    names = class_names or recipe.class_names
-    train, validation, test = three_splits(
-        parts,
-        all_labels=labels,
-        source=Memory(inputs),
-        input=input or Numbers(),
-        all_keys=keys_of(ids),
-        all_ids=np.array(ids),
-        class_names=names,
-    )
-    digest = hashlib.sha256(inputs.tobytes() + labels.tobytes())
-    digest.update(split_hash([ids[i] for i in rows] for rows in parts).encode())
-    return DataSet(
-        name=recipe.name,
-        task=recipe.task,
-        train=train,
-        validation=validation,
-        test=test,
-        description=recipe.description,
-        licence=recipe.licence,
-        citation=recipe.citation,
-        class_names=names,
-        fingerprint=digest.hexdigest(),
-    )
+    ids = [f"point-{i:04d}" for i in rows]
+    return Arrays(inputs=inputs, labels=labels, ids=ids, parts=Parts(rows, rows, rows))
 
 
 _LOGIC = Recipe(
@@ -83,6 +36,7 @@ _LOGIC = Recipe(
     store="xor",
     kind="numbers",
     task="classification",
+    shape=(2,),
     description="the four points of exclusive or",
     licence="none needed",
     citation="M. Minsky, S. Papert: Perceptrons, 1969",
@@ -95,6 +49,7 @@ _CURVE = replace(
     name="sin",
     store="sin",
     task="regression",
+    shape=(1,),
     description="sin(x) on 1,000 even points of [-2 pi, 2 pi]",
     citation="the paper's function approximation experiment",
     counts=(POINTS,) * 3,

@@ -71,6 +71,7 @@ GENDER = Recipe(
     store="utkface",
     kind="image",
     task="classification",
+    shape=SHAPE,
     description="faces, 200 x 200 pixels in colour, male or female",
     licence="non-commercial research only",
     citation="Z. Zhang, Y. Song, H. Qi: Age progression/regression by conditional adversarial autoencoder, CVPR 2017",

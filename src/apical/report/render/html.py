@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from apical import extras
+from apical import imports
 from apical.report import charts
 from apical.report.charts import Chart, Pictures
 from apical.report.claims.verdicts import OUTCOMES, decisive
@@ -31,7 +31,7 @@ def page(
     report: Report, drawings: Mapping[str, str], *, differences: Sequence[StudyDiff] = (), refresh: int | None = None
 ) -> str:
     """The HTML; `drawings` holds the SVG of each chart by name; with `refresh` it looks again after so many seconds."""
-    jinja2, markup = extras.load("jinja2", extra="lab"), extras.load("markupsafe", extra="lab").Markup
+    jinja2, markup = imports.optional("jinja2", extra="lab"), imports.optional("markupsafe", extra="lab").Markup
     loader = jinja2.FileSystemLoader(TEMPLATES)
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     return str(
