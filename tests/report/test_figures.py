@@ -9,7 +9,7 @@ import pytest
 
 from apical import study as studies
 from apical.report import figures
-from apical.report.charts import Bar, Bars, Fit, Line, Lines, slug
+from apical.report.charts import Bar, Bars, Fit, Line, Lines, Palette, slug
 from apical.report.curves import building_block
 from apical.report.draw import draw, draw_svg, inline
 from apical.report.figures import noisy_samples
@@ -56,6 +56,9 @@ x = 0.5
 """
 
 
+PALETTE = Palette()
+
+
 def results_of(text: str, folder, make, skill):
     path = folder / "own.toml"
     path.write_text(text, encoding="utf-8")
@@ -63,7 +66,7 @@ def results_of(text: str, folder, make, skill):
 
 
 def test_bars_are_our_best_trials_with_the_range_and_the_papers_number(fashion) -> None:
-    (first, _) = figures.bars("s", fashion).charts
+    (first, _) = figures.bars(fashion).charts
     assert isinstance(first, Bars)
     bar = next(b for b in first.bars if b.label == "ADA")
     found = fashion.row("mlp-1/ada")
@@ -76,7 +79,7 @@ def test_bars_are_our_best_trials_with_the_range_and_the_papers_number(fashion) 
 
 
 def test_learning_curves_are_the_mean_and_the_range_over_trials(fashion) -> None:
-    charts = figures.learning("s", fashion).charts
+    charts = figures.learning(fashion).charts
     assert [chart.title for chart in charts[:3]] == [
         f"one-hidden-layer MLP: {group.title}" for group in fashion.study.groups
     ]
@@ -91,13 +94,13 @@ def test_trials_of_different_length_are_averaged_where_they_are(fashion) -> None
     first, *rest = fashion.row("mlp-1/ada").trials
     short = replace(first, history=first.history[:2])
     rows = tuple(replace(r, trials=(short, *rest)) if r.row.key == "mlp-1/ada" else r for r in fashion.rows)
-    line = next(x for x in figures.learning("s", replace(fashion, rows=rows)).charts[0].lines if x.label == "ADA")
+    line = next(x for x in figures.learning(replace(fashion, rows=rows)).charts[0].lines if x.label == "ADA")
     assert len(line.y) == 4
     assert line.y[3] == pytest.approx(np.mean([100 * t.history[3]["validation"]["accuracy"] for t in rest]))
 
 
 def test_dynamics_have_shares_in_per_cent_and_the_norm_of_all_gradients(fashion) -> None:
-    gallery = figures.dynamics("s", fashion)
+    gallery = figures.dynamics(fashion)
     inactive, saturated, gradient = gallery.charts[:3]
     assert inactive.lines[0].y == pytest.approx((40, 38, 36, 34))
     assert saturated.lines[0].y == pytest.approx((0, 1, 2, 3))
@@ -106,9 +109,9 @@ def test_dynamics_have_shares_in_per_cent_and_the_norm_of_all_gradients(fashion)
 
 
 def test_learned_parameters_are_shown_where_something_was_learned(fashion, tmp_path, make) -> None:
-    assert figures.alphas("s", fashion).charts == ()  # alpha = 0.1 was chosen everywhere
+    assert figures.alphas(fashion).charts == ()  # alpha = 0.1 was chosen everywhere
     text = CURVE.replace("ada(alpha=0.3)", "ada(alpha=learn)")
-    (chart, *_) = figures.alphas("s", results_of(text, tmp_path, make, lambda _: 0.8)).charts
+    (chart, *_) = figures.alphas(results_of(text, tmp_path, make, lambda _: 0.8)).charts
     assert chart.lines[0].y == pytest.approx((1.0, 0.9, 0.8, 0.7))
 
 
@@ -123,7 +126,7 @@ def test_alpha_and_beta_have_charts_of_their_own(tmp_path, make) -> None:
         replace(r, trials=tuple(learned(t, "beta" if "relu" in r.row.key else "alpha") for t in r.trials))
         for r in results.rows
     )
-    charts = figures.alphas("s", replace(results, rows=rows)).charts
+    charts = figures.alphas(replace(results, rows=rows)).charts
     assert {(chart.y_axis, line.label) for chart in charts for line in chart.lines} == {
         ("learned alpha", "ADA (alpha=learn)"), ("learned beta", "ReLU"),
     }  # fmt: skip
@@ -136,7 +139,7 @@ def test_imbalance_is_a_curve_over_the_classes_with_the_thinned_ones_at_the_righ
     names = tuple(f"kind {k}" for k in range(10))
     study = studies.load("imbalance", quick=True)
     results = make(study, tmp_path / "study", lambda _: 0.8, samples=600, classes=names)
-    chart = figures.recalls("s", results).charts[0]
+    chart = figures.recalls(results).charts[0]
     thinned = Imbalance().thinned(10)
     assert chart.ticks[5:] == tuple(f"10% of kind {k}" for k in thinned)
     assert set(chart.ticks[:5]) == {f"kind {k}" for k in range(10) if k not in thinned}
@@ -145,19 +148,19 @@ def test_imbalance_is_a_curve_over_the_classes_with_the_thinned_ones_at_the_righ
     own = [(o.outputs.argmax(1) == o.labels)[o.labels == thinned[0]].mean() for o in outputs]
     line = next(x for x in chart.lines if x.label == "ReLU")
     assert line.y[5] == pytest.approx(100 * np.mean(own))
-    assert "kind" in draw_svg(chart)
+    assert "kind" in draw_svg(chart, PALETTE)
 
 
 def test_diamonds_are_explained_where_there_are_some(fashion, tmp_path, make) -> None:
-    assert "Diamonds: the paper." in figures.bars("s", fashion).caption
+    assert "Diamonds: the paper." in figures.bars(fashion).caption
     demo = make(studies.load("demo"), tmp_path / "study", lambda _: 0.9, samples=50)
-    assert "Diamonds" not in figures.bars("s", demo).caption
+    assert "Diamonds" not in figures.bars(demo).caption
 
 
 def test_bars_of_logical_functions_are_shares_of_trials_that_solve_them(tmp_path, make) -> None:
     study = studies.load("logic", quick=True)
     results = make(study, tmp_path / "study", lambda row: 1.5 if row == "xor/ada" else 0.7, samples=40)
-    chart = figures.bars("s", results).charts[0]
+    chart = figures.bars(results).charts[0]
     bars = {bar.label: bar for bar in chart.bars}
     assert (bars["ADA"].value, bars["ADA"].high) == (100, pytest.approx(100))
     assert (bars["ReLU"].value, bars["ReLU"].low) == (0, 0)
@@ -166,7 +169,7 @@ def test_bars_of_logical_functions_are_shares_of_trials_that_solve_them(tmp_path
 
 def test_curves_run_along_the_axis_one_line_for_each_unit(tmp_path, make) -> None:
     results = results_of(CURVE, tmp_path, make, lambda row: 0.9 if "ada" in row else 0.7)
-    (chart,) = figures.curves("s", results).charts
+    (chart,) = figures.curves(results).charts
     assert chart.x_axis == "sigma"
     assert [line.label for line in chart.lines] == ["ReLU", "ADA (alpha=0.3)"]
     assert all(line.x == (0.1, 0.3) for line in chart.lines)
@@ -174,7 +177,7 @@ def test_curves_run_along_the_axis_one_line_for_each_unit(tmp_path, make) -> Non
 
 
 def test_an_ablation_is_one_line_of_one_kind(tmp_path, make) -> None:
-    (chart,) = figures.curves("s", results_of(ABLATION, tmp_path, make, lambda _: 0.8)).charts
+    (chart,) = figures.curves(results_of(ABLATION, tmp_path, make, lambda _: 0.8)).charts
     (line,) = chart.lines
     assert (line.label, line.x) == ("ada", (0.1, 0.5))
 
@@ -182,16 +185,16 @@ def test_an_ablation_is_one_line_of_one_kind(tmp_path, make) -> None:
 def test_rows_that_differ_by_a_number_alone_have_colours_in_its_order(tmp_path, make) -> None:
     text = ABLATION + '[[rows]]\nunit = "ada(alpha=1.0)"\nx = 1.0\n'
     results = results_of(text, tmp_path, make, lambda _: 0.8)
-    (chart,) = figures.learning("s", results).charts
+    (chart,) = figures.learning(results).charts
     assert [line.kind for line in chart.lines] == ["step-0", "step-4", "step-9"]
-    assert "var(--u-step-9)" in inline(draw_svg(chart), name="one", alt="learning curves")
+    assert "var(--u-step-9)" in inline(draw_svg(chart, PALETTE), name="one", alt="learning curves", palette=PALETTE)
 
 
 def test_approximations_draw_the_median_trial_and_print_the_mean_error(tmp_path, make) -> None:
     study = studies.load("approximation", quick=True)
     results = make(study, tmp_path / "study", lambda _: 0.2, samples=1000)
     assert len(results.rows[0].trials) == study.trials > 1
-    fits = figures.approximations("s", results).charts
+    fits = figures.approximations(results).charts
     assert len(fits) == 12
     found = results.rows[0]
     median = sorted(found.trials, key=lambda t: t.test["mse"])[(len(found.trials) - 1) // 2]
@@ -211,19 +214,19 @@ def test_every_kind_of_chart_is_drawn_as_svg_and_pdf(fashion, tmp_path) -> None:
     charts = [g.charts[0] for g in figures.galleries("s", fashion)] + list(building_block().charts)
     assert len({type(chart) for chart in charts}) == 3
     for chart in charts:
-        text = draw(chart, tmp_path)
+        text = draw(chart, tmp_path, PALETTE)
         assert (tmp_path / f"{chart.name}.svg").read_text(encoding="utf-8") == text
         assert (tmp_path / f"{chart.name}.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_drawing_twice_gives_the_same_bytes(fashion) -> None:
-    chart = figures.bars("s", fashion).charts[0]
-    assert draw_svg(chart) == draw_svg(chart)
+    chart = figures.bars(fashion).charts[0]
+    assert draw_svg(chart, PALETTE) == draw_svg(chart, PALETTE)
 
 
 def test_on_the_page_colours_follow_the_theme_and_ids_do_not_collide(fashion) -> None:
-    chart = figures.learning("s", fashion).charts[0]
-    text = inline(draw_svg(chart), name="one", alt='curves & "more"')
+    chart = figures.learning(fashion).charts[0]
+    text = inline(draw_svg(chart, PALETTE), name="one", alt='curves & "more"', palette=PALETTE)
     assert "var(--u-ada)" in text
     assert "var(--ink)" in text
     assert "#1d2329" not in text
@@ -253,7 +256,7 @@ def test_samples_are_the_same_images_with_each_level_of_noise(tmp_path) -> None:
     assert [label for label, _ in sheet.rows] == ["no noise", "σ = 0.3", "σ = 0.1"]
     clean, noisy, less = (np.array([image.ravel() for image in images]) for _, images in sheet.rows)
     assert 0 < np.abs(less - clean).mean() < np.abs(noisy - clean).mean()
-    assert draw_svg(sheet).count("<image") >= 3
+    assert draw_svg(sheet, PALETTE).count("<image") >= 3
 
 
 def test_samples_bear_the_names_of_their_classes_as_text(tmp_path) -> None:
@@ -269,7 +272,7 @@ def test_samples_bear_the_names_of_their_classes_as_text(tmp_path) -> None:
     ((gallery, sheet),) = [(g, g.charts[0]) for g in noisy_samples("s", studies.load(path))]
     assert set(sheet.columns) <= set(names)
     assert any(name in gallery.caption for name in names)
-    text = inline(draw_svg(sheet), name="sheet", alt=sheet.alt)
+    text = inline(draw_svg(sheet, PALETTE), name="sheet", alt=sheet.alt, palette=PALETTE)
     assert "<img" not in text
     assert "&lt;img" in text or "$x^2$" in text
 
@@ -282,7 +285,7 @@ def test_a_report_fetches_no_data(fashion) -> None:
 def test_names_in_other_scripts_and_with_control_characters_can_be_drawn(tmp_path) -> None:
     bars = (Bar("漢字 \x01 مرحبا", "ada", 90.0, paper=89.0), Bar("$x^2$ \\frac", "relu", 80.0))
     chart = Bars("odd", "<title> & \x07 🙂", "a chart of odd names", "accuracy", bars)
-    text = inline(draw(chart, tmp_path), name="odd", alt=chart.alt)
+    text = inline(draw(chart, tmp_path, PALETTE), name="odd", alt=chart.alt, palette=PALETTE)
     assert "漢字" in text
     assert "$x^2$" in text
     assert "&lt;title&gt; &amp;" in text
@@ -291,16 +294,14 @@ def test_names_in_other_scripts_and_with_control_characters_can_be_drawn(tmp_pat
 def test_labels_of_a_logarithmic_axis_are_few_however_far_it_reaches() -> None:
     for low in (0.4, 1e-2, 1e-9):
         line = Line("ReLU", "relu", (1, 2), (1.0, low))
-        text = draw_svg(Lines("log", "title", "alt", "epoch", "gradient norm", (line,), logarithmic=True))
+        text = draw_svg(Lines("log", "title", "alt", "epoch", "gradient norm", (line,), logarithmic=True), PALETTE)
         labels = [float(found) for found in re.findall(r">([\d.e-]+)</text>", text) if found not in ("1", "2")]
         assert 1 <= len(labels) <= 8
 
 
 def test_a_pyramidal_unit_of_the_users_own_has_another_colour_than_its_standard_one():
-    from apical.report import charts
-
     for name in ("wave", "bump", "sine", "mish"):
-        assert charts.colour(name) != charts.colour(f"pyn{name}")
-        assert charts.variable(name) != charts.variable(f"pyn{name}")
-    lights = [light for _, light, _ in charts.variables()]
+        assert PALETTE.colour(name) != PALETTE.colour(f"pyn{name}")
+        assert PALETTE.variable(name) != PALETTE.variable(f"pyn{name}")
+    lights = [light for _, light, _ in PALETTE.variables()]
     assert len(set(lights)) == len(lights)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from apical import imports
 
 if TYPE_CHECKING:
+    from apical.report.figures import register_figure as register_figure
     from apical.report.gathering import Report as Report
     from apical.report.gathering import gather as gather
     from apical.report.watching import watch as watch
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Report": "gathering.Report",
     "gather": "gathering.gather",
+    "register_figure": "figures.register_figure",
     "watch": "watching.watch",
     "write": "writing.write",
 }

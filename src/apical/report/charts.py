@@ -2,10 +2,13 @@
 
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
+
+from apical.nn import kinds
 
 
 def slug(name: str) -> str:
@@ -60,7 +63,9 @@ class Bars(Chart):
 
 @dataclass(frozen=True)
 class Lines(Chart):
-    """Lines over a common axis; `ticks` names its places 0, 1, 2, ... where they are no numbers."""
+    """Lines over a common axis. `ticks` names its places 0, 1, 2, ... where they are no numbers, `whole` marks an axis
+    of whole numbers such as epochs, `from_zero` a vertical axis that starts at 0.
+    """
 
     x_axis: str = ""
     y_axis: str = ""
@@ -68,6 +73,8 @@ class Lines(Chart):
     logarithmic: bool = False
     markers: bool = False
     ticks: tuple[str, ...] = ()
+    whole: bool = False
+    from_zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ class Pictures(Chart):
 class Gallery:
     """Charts that belong together, with one legend of (label, kind, dashed).
 
-    `detail`: a page that grows too large leaves them to the folder of figures.
+    `detail`: a page that grows too large leaves them to the folder of figures. `lead`: they stand before the tables.
     """
 
     title: str
@@ -110,6 +117,7 @@ class Gallery:
     charts: tuple[Chart, ...]
     legend: tuple[tuple[str, str, bool], ...] = ()
     detail: bool = False
+    lead: bool = False
 
 
 # One colour for each kind of unit, the same in every figure, for light and for dark pages.
@@ -119,21 +127,6 @@ INK, FAINT, GRID = "#1d2329", "#5b6570", "#d9dde2"
 TRUTH, FIT = "#c8102e", "#1f5fbf"
 """The paper's red function and blue approximation."""
 
-UNITS = {
-    # kind: (light, dark); an activation keeps its hue, its leaky form is paler, its pyramidal form deeper
-    "relu": ("#3f74b3", "#6fa3e0"),
-    "leaky_relu": ("#5b8fc9", "#a9cbf2"),
-    "pynrelu": ("#1d3f73", "#4d86f0"),
-    "tanh": ("#7d7a2e", "#c2c26a"),
-    "rbf": ("#8e5ea8", "#c09adb"),
-    "pynrbf": ("#54306b", "#9a6ed6"),
-    "swish": ("#2a8c82", "#4fc0b5"),
-    "pynswish": ("#14544e", "#2fa57c"),
-    "ada": ("#d1452b", "#ff8066"),
-    "leaky_ada": ("#c97a12", "#f7b267"),
-    "pynada": ("#8f1d3f", "#f2608c"),
-    "leaky_pynada": ("#7a4a10", "#c98a45"),
-}
 SPARE = (
     ("#5b8043", "#a3c78d"),
     ("#a5578a", "#e3a3cd"),
@@ -146,7 +139,7 @@ SPARE = (
     ("#55490b", "#9c8d3a"),
     ("#14485c", "#4894b3"),
 )
-"""For kinds that users register: standard ones above, pyramidal ones of the same hue below."""
+"""For kinds without a colour of their own: standard ones above, pyramidal ones of the same hue below."""
 HUES = len(SPARE) // 2
 STEPS = 10
 _LIGHT_ENDS, _DARK_ENDS = ((232, 150, 40), (92, 16, 64)), ((255, 214, 130), (214, 74, 130))
@@ -163,35 +156,50 @@ def _between(ends: tuple[tuple[int, ...], tuple[int, ...]], place: int) -> str:
     return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(*ends, strict=True))
 
 
-UNITS |= {f"step-{k}": (_between(_LIGHT_ENDS, k), _between(_DARK_ENDS, k)) for k in range(STEPS)}
+Colours = tuple[str, str]
+"""On light and on dark pages."""
 
 
-def colour(kind: str) -> str:
-    """The colour of a kind on white."""
-    return UNITS[kind][0] if kind in UNITS else SPARE[_spare(kind)][0]
+class Palette:
+    """The colours of a report: those of the kinds' descriptors, those that its studies store for kinds of their own
+    (a reader of a study need not have its modules), and a spare one, picked by name, for every other kind.
+    """
+
+    def __init__(self, stored: Mapping[str, Colours] | None = None) -> None:
+        known = {name: own for name in kinds.names() if (own := kinds.color(name))}
+        steps = {f"step-{k}": (_between(_LIGHT_ENDS, k), _between(_DARK_ENDS, k)) for k in range(STEPS)}
+        self._own = {kind: _lower(own) for kind, own in ({**(stored or {})} | known | steps).items()}
+        named = {light: f"var({name})" for name, light, _ in reversed(self.variables())}
+        self.themed = named | {
+            INK: "var(--ink)",
+            FAINT: "var(--faint)",
+            GRID: "var(--grid)",
+            TRUTH: "var(--truth)",
+            FIT: "var(--fit)",
+        }
+        """What stands for each colour of a drawing on a page that has a theme."""
+
+    def colour(self, kind: str) -> str:
+        """The colour of a kind on white."""
+        return (self._own.get(kind) or SPARE[_spare(kind)])[0]
+
+    def variable(self, kind: str) -> str:
+        """The name of the kind's colour in the page's style sheet."""
+        return f"--u-{_ident(kind)}" if kind in self._own else f"--u-spare-{_spare(kind)}"
+
+    def variables(self) -> list[tuple[str, str, str]]:
+        """(name, light, dark) of every colour of a unit."""
+        known = [(self.variable(kind), light, dark) for kind, (light, dark) in self._own.items()]
+        return known + [(f"--u-spare-{k}", light, dark) for k, (light, dark) in enumerate(SPARE)]
 
 
-def variable(kind: str) -> str:
-    """The name of the kind's colour in the page's style sheet."""
-    return f"--u-{kind.replace('_', '-')}" if kind in UNITS else f"--u-spare-{_spare(kind)}"
+def _lower(colours: Colours) -> Colours:
+    light, dark = colours
+    return light.lower(), dark.lower()  # as drawings write them
 
 
-def variables() -> list[tuple[str, str, str]]:
-    """(name, light, dark) of every colour of a unit."""
-    known = [(variable(kind), light, dark) for kind, (light, dark) in UNITS.items()]
-    return known + [(f"--u-spare-{k}", light, dark) for k, (light, dark) in enumerate(SPARE)]
-
-
-def themed() -> dict[str, str]:
-    """What stands for each colour of a drawing on a page that has a theme."""
-    named = {light: f"var({name})" for name, light, _ in variables()}
-    return named | {
-        INK: "var(--ink)",
-        FAINT: "var(--faint)",
-        GRID: "var(--grid)",
-        TRUTH: "var(--truth)",
-        FIT: "var(--fit)",
-    }
+def _ident(kind: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]", "-", kind)
 
 
 def _spare(kind: str) -> int:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from apical import imports
 from apical.report import charts
-from apical.report.charts import Bars, Chart, Fit, Lines, Pictures, Surface
+from apical.report.charts import Bars, Chart, Fit, Lines, Palette, Pictures, Surface
 
 WIDTH = 3.6
 """Inches: a phone shows a figure of this width at its natural size."""
@@ -57,9 +57,9 @@ STYLE: dict[str, Any] = {
 }
 
 
-def draw(chart: Chart, folder: Path) -> str:
+def draw(chart: Chart, folder: Path, palette: Palette) -> str:
     """Write `<name>.svg` and `<name>.pdf` into the folder; returns the text of the SVG."""
-    with _figure(chart) as figure:
+    with _figure(chart, palette) as figure:
         text = svg_text(figure, chart.name)
         (folder / f"{chart.name}.svg").write_text(text, encoding="utf-8")
         figure.set_layout_engine("none")  # the places are found: once is enough
@@ -67,9 +67,9 @@ def draw(chart: Chart, folder: Path) -> str:
     return text
 
 
-def draw_svg(chart: Chart) -> str:
+def draw_svg(chart: Chart, palette: Palette) -> str:
     """The text of the SVG alone."""
-    with _figure(chart) as figure:
+    with _figure(chart, palette) as figure:
         return svg_text(figure, chart.name)
 
 
@@ -83,7 +83,7 @@ def svg_text(figure: Any, name: str) -> str:
 
 
 @contextmanager
-def _figure(chart: Chart) -> Iterator[Any]:
+def _figure(chart: Chart, palette: Palette) -> Iterator[Any]:
     matplotlib = imports.optional("matplotlib", extra="lab")
     figure_class = imports.optional("matplotlib.figure", extra="lab").Figure
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
@@ -91,7 +91,7 @@ def _figure(chart: Chart) -> Iterator[Any]:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = figure_class(figsize=(WIDTH, 2.5), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.04, h_pad=0.04)
-        DRAWERS[type(chart)](figure, chart)
+        DRAWERS[type(chart)](figure, chart, palette)
         yield figure
 
 
@@ -100,12 +100,12 @@ def _title(figure: Any, text: str) -> None:
     figure.suptitle(textwrap.fill(text, TITLE_WIDTH), x=0.02, ha="left", fontsize=9)
 
 
-def _bars(figure: Any, chart: Bars) -> None:
+def _bars(figure: Any, chart: Bars, palette: Palette) -> None:
     figure.set_size_inches(WIDTH, 0.75 + 0.21 * len(chart.bars))
     axis = figure.subplots()
     start, end = _ends(chart)
     for place, bar in enumerate(chart.bars):
-        colour = charts.colour(bar.kind)
+        colour = palette.colour(bar.kind)
         if bar.value is not None:
             axis.barh(place, bar.value - start, left=start, height=0.62, color=colour, alpha=0.85, linewidth=0)
         if bar.low is not None and bar.high is not None:
@@ -136,10 +136,10 @@ def _round_down(value: float, margin: float) -> float:
     return max(0.0, round((value // step) * step, 6))
 
 
-def _lines(figure: Any, chart: Lines) -> None:
+def _lines(figure: Any, chart: Lines, palette: Palette) -> None:
     axis = figure.subplots()
     for line in chart.lines:
-        colour, style = charts.colour(line.kind), "--" if line.dashed else "-"
+        colour, style = palette.colour(line.kind), "--" if line.dashed else "-"
         marker = "o" if chart.markers or len(line.x) == 1 else None
         axis.plot(line.x, line.y, style, color=colour, linewidth=1.4, marker=marker, markersize=3.5, label=line.label)
         if line.low:
@@ -152,14 +152,14 @@ def _lines(figure: Any, chart: Lines) -> None:
         axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if narrow else (1,), numticks=6))
         axis.yaxis.set_major_formatter("{x:g}")  # the usual one is mathematics, which names must never be
         axis.yaxis.set_minor_formatter("")
-    elif chart.y_axis.endswith("units (%)"):
+    elif chart.from_zero:
         axis.set_ylim(bottom=0, top=max(1.0, axis.get_ylim()[1]))
     axis.set(xlabel=chart.x_axis, ylabel=chart.y_axis)
     if chart.ticks:
         every = -(-len(chart.ticks) // MOST_TICKS)
         names = [shortened(name, 20) for name in chart.ticks[::every]]
         axis.set_xticks(range(0, len(chart.ticks), every), names, rotation=90)
-    if chart.x_axis == "epoch":
+    if chart.whole:
         ticker = imports.optional("matplotlib.ticker", extra="lab")
         axis.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True, min_n_ticks=1))
     _title(figure, chart.title)
@@ -169,7 +169,7 @@ def _lines(figure: Any, chart: Lines) -> None:
         figure.legend(loc="outside lower left", ncols=3, handlelength=1.4, columnspacing=1.0).set_gid(LEGEND)
 
 
-def _fit(figure: Any, chart: Fit) -> None:
+def _fit(figure: Any, chart: Fit, _: Palette) -> None:
     figure.set_size_inches(WIDTH, 2.2)
     axis = figure.subplots()
     axis.plot(chart.x, chart.truth, color=charts.TRUTH, linewidth=2.6)
@@ -180,7 +180,7 @@ def _fit(figure: Any, chart: Fit) -> None:
     _title(figure, chart.title)
 
 
-def _surface(figure: Any, chart: Surface) -> None:
+def _surface(figure: Any, chart: Surface, _: Palette) -> None:
     figure.set_size_inches(WIDTH, 3.0)
     axis = figure.subplots()
     ends = (chart.axis[0], chart.axis[-1]) * 2
@@ -195,7 +195,7 @@ def _surface(figure: Any, chart: Surface) -> None:
     _title(figure, chart.title)
 
 
-def _pictures(figure: Any, chart: Pictures) -> None:
+def _pictures(figure: Any, chart: Pictures, _: Palette) -> None:
     columns = max(len(images) for _, images in chart.rows)
     figure.set_size_inches(2 * WIDTH, 0.7 + 2 * WIDTH / (columns + 1) * len(chart.rows))
     axes = figure.subplots(len(chart.rows), columns, squeeze=False)
@@ -217,7 +217,7 @@ def shortened(text: str, length: int) -> str:
     return plain if len(plain) <= length else f"{plain[: length - 1]}…"
 
 
-DRAWERS: dict[type, Callable[[Any, Any], None]] = {
+DRAWERS: dict[type, Callable[[Any, Any, Palette], None]] = {
     Bars: _bars,
     Lines: _lines,
     Fit: _fit,
@@ -232,7 +232,7 @@ SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 ElementTree.register_namespace("", SVG)
 ElementTree.register_namespace("xlink", XLINK)
 
-COLOURS = re.compile("|".join(map(re.escape, charts.themed())))
+COLOUR = re.compile("#[0-9a-f]{6}")
 DECIMALS = re.compile(r"(\d+\.\d)\d+")
 SPACES = re.compile(r"\s+")
 FAMILIES = re.compile(r"font-family: [^;]*; ?")
@@ -242,7 +242,7 @@ REFERENCE = re.compile(r"url\(#([^)]*)\)")
 POINTS_PER_INCH = 72
 
 
-def inline(text: str, *, name: str, alt: str) -> str:
+def inline(text: str, *, name: str, alt: str, palette: Palette) -> str:
     """The SVG of a drawing for the inside of an HTML page; `alt` is what is read where it cannot be seen."""
     root = ElementTree.fromstring(text)
     for tag in ("metadata", "style"):  # its one rule stands in the page's style sheet
@@ -250,7 +250,7 @@ def inline(text: str, *, name: str, alt: str) -> str:
     cut = _remove_legend(root)
     wanted = _referenced(root)
     for element in root.iter():
-        _lean(element, name, wanted)
+        _lean(element, name, wanted, palette)
     _fit_to_page(root, cut=cut)
     root.set("role", "img")
     root.set("aria-label", alt)
@@ -278,10 +278,10 @@ def _referenced(root: ElementTree.Element) -> set[str]:
     """The ids that something refers to; nobody needs the others."""
     values = [(key, value) for element in root.iter() for key, value in element.attrib.items()]
     links = {value[1:] for key, value in values if key.endswith("href") and value.startswith("#")}
-    return links | {found for _, value in values for found in REFERENCE.findall(value)}
+    return links | {name for _, value in values for name in REFERENCE.findall(value)}
 
 
-def _lean(element: ElementTree.Element, name: str, wanted: set[str]) -> None:
+def _lean(element: ElementTree.Element, name: str, wanted: set[str], palette: Palette) -> None:
     for key, value in list(element.attrib.items()):
         if key == "id":
             if value in wanted:
@@ -291,17 +291,17 @@ def _lean(element: ElementTree.Element, name: str, wanted: set[str]) -> None:
         elif key.endswith("href"):
             element.set(key, f"#{name}-{value[1:]}" if value.startswith("#") else value)
         else:
-            element.set(key, _lean_value(value, name))
+            element.set(key, _lean_value(value, name, palette))
     if not element.tag.endswith(("text", "tspan")):
         element.text = element.text if element.text and element.text.strip() else None
     element.tail = element.tail if element.tail and element.tail.strip() else None
 
 
-def _lean_value(value: str, name: str) -> str:
+def _lean_value(value: str, name: str, palette: Palette) -> str:
     value = FONT.sub(r"font-size: \1", FAMILIES.sub("", value))
     value = SPACES.sub(" ", DECIMALS.sub(r"\1", value)).strip()
     value = value.replace("url(#", f"url(#{name}-")
-    return COLOURS.sub(lambda found: charts.themed()[found.group()], value)
+    return COLOUR.sub(lambda match: palette.themed.get(match.group(), match.group()), value)
 
 
 def _fit_to_page(root: ElementTree.Element, *, cut: float) -> None:

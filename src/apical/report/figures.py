@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from math import isfinite, nan
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apical import stats
+from apical.errors import InvalidArgumentError
 from apical.report.charts import Bar, Bars, Chart, Fit, Gallery, Line, Lines, Pictures, step
-from apical.report.numbers import TITLES, kind_of, scale, show, solved_by, test_value, tested
+from apical.report.numbers import TITLES, is_leaky, kind_of, scale, show, solved_by, test_value, tested
 from apical.report.tables import classes_of, opened
 from apical.study.model import Part, Study
 from apical.study.results import RowResults, StudyResults, TrialRecord
@@ -22,33 +24,70 @@ MANY = 20
 """With more trials than these the lowest and the highest say nothing: bands hold the middle half."""
 
 
+Figure = Callable[[StudyResults], Gallery | Chart | None]
+"""A pure function that gathers what a figure shows of a study; None where it has nothing to show."""
+
+
 def galleries(study: str, results: StudyResults) -> list[Gallery]:
-    """Every gallery that has something to show, in the order of the page."""
-    made = [
-        approximations(study, results),
-        curves(study, results),
-        bars(study, results),
-        recalls(study, results),
-        learning(study, results),
-        alphas(study, results),
-        dynamics(study, results),
-    ]
-    return [gallery for gallery in made if gallery.charts]
+    """Every gallery that has something to show, in the order of the page; `study` is the name within the report, and
+    begins the names of the charts.
+    """
+    shown = []
+    for name, figure in (*_built_in().items(), *_REGISTERED.items()):
+        made = figure(results)
+        gallery = Gallery(name, "", (made,), _legend((made,))) if isinstance(made, Chart) else made
+        if gallery is not None and gallery.charts:
+            charts = tuple(replace(chart, name=f"{study}-{chart.name}") for chart in gallery.charts)
+            shown.append(replace(gallery, charts=charts))
+    return shown
 
 
-def bars(study: str, results: StudyResults) -> Gallery:
+def _built_in() -> dict[str, Figure]:
+    return {
+        "approximations": approximations,
+        "curves": curves,
+        "bars": bars,
+        "recalls": recalls,
+        "learning": learning,
+        "alphas": alphas,
+        "dynamics": dynamics,
+    }
+
+
+_REGISTERED: dict[str, Figure] = {}
+
+
+def register_figure(name: str, function: Figure) -> None:
+    """Add a figure to every report that is made from now on.
+
+    `function` gets the `StudyResults` of one study and returns a chart of `apical.report.charts`, a `Gallery` of them,
+    or None. `name` is the title above a single chart. The module of a study's `imports` is a good place for the call.
+
+    Examples:
+        >>> from apical.report.charts import Bar, Bars
+        >>> def parameters(results):
+        ...     bars = tuple(Bar(r.row.label, r.row.unit, r.best.parameters) for r in results.rows if r.best)
+        ...     return Bars("size", "Parameters", "The number of parameters of each row.", "parameters", bars)
+        >>> register_figure("Size of the networks", parameters)
+    """
+    if name in _built_in() or name in _REGISTERED:
+        raise InvalidArgumentError(f"there is a figure {name!r} already: register yours under another name")
+    _REGISTERED[name] = function
+
+
+def bars(results: StudyResults) -> Gallery:
     """Like the paper's bar charts: one for each part, our best trial, the range over trials, the paper's number."""
     if results.study.form == "logic":
-        return _solved(study, results)
+        return _solved(results)
     wanted = results.study.form == "table"
-    charts = [_bars(study, part, _of_part(results, part)) for part in results.study.parts] if wanted else []
+    charts = [_bars(part, _of_part(results, part)) for part in results.study.parts] if wanted else []
     shown = tuple(chart for chart in charts if chart is not None)
     diamonds = " Diamonds: the paper." if any(b.paper is not None for c in shown for b in c.bars) else ""
     caption = f"Bars: the trial that is best by validation. Whiskers: lowest and highest trial.{diamonds}"
     return Gallery("Results", f"{caption} Bars start where the axis says.", shown)
 
 
-def _solved(study: str, results: StudyResults) -> Gallery:
+def _solved(results: StudyResults) -> Gallery:
     """The share of trials that answer every point right: one start in 200 would make the best trial perfect."""
     charts = []
     for part in results.study.parts:
@@ -56,7 +95,7 @@ def _solved(study: str, results: StudyResults) -> Gallery:
         said = ", ".join(f"{bar.label} {bar.value:.3g}" for bar in bars)
         alt = f"Bar chart of the trials that solve {part.title}, in per cent: {said}."
         if bars:
-            charts.append(Bars(f"{study}-{part.name}-bars", part.title, alt, "trials that solve it (%)", bars))
+            charts.append(Bars(f"{part.name}-bars", part.title, alt, "trials that solve it (%)", bars))
     caption = "Bars: the share of trials that answer every point right. Whiskers: its 95 % interval (Wilson's)."
     return Gallery("Results", caption, tuple(charts))
 
@@ -67,14 +106,14 @@ def _share(found: RowResults) -> Bar:
     return Bar(found.row.label, kind_of(found.row), 100 * solved / count, 100 * low, 100 * high)
 
 
-def _bars(study: str, part: Part, rows: Sequence[RowResults]) -> Bars | None:
+def _bars(part: Part, rows: Sequence[RowResults]) -> Bars | None:
     metric = part.metric
     found = tuple(_bar(row, metric) for row in rows)
     if not any(bar.value is not None for bar in found):
         return None
     axis = TITLES.get(metric, metric)
     said = ", ".join(f"{bar.label} {bar.value:.4g}" for bar in found if bar.value is not None)
-    return Bars(f"{study}-{part.name}-bars", part.title, f"Bar chart of the {axis}, {part.title}: {said}.", axis, found)
+    return Bars(f"{part.name}-bars", part.title, f"Bar chart of the {axis}, {part.title}: {said}.", axis, found)
 
 
 def _bar(found: RowResults, metric: str) -> Bar:
@@ -89,22 +128,20 @@ def _bar(found: RowResults, metric: str) -> Bar:
     )  # fmt: skip
 
 
-def curves(study: str, results: StudyResults) -> Gallery:
+def curves(results: StudyResults) -> Gallery:
     """The metric against what the study varies (noise, alpha): one chart for each network."""
     if results.study.form != "curve":
         return Gallery("", "", ())
     places = {found.row.key: results.study.place(found.row) for found in results.rows}
     rows = [found for found in results.rows if places[found.row.key] is not None]
     models = dict.fromkeys(found.part.model for found in rows)
-    charts = [_curve(study, m, [f for f in rows if f.part.model == m], places, results) for m in models]
+    charts = [_curve(m, [f for f in rows if f.part.model == m], places, results) for m in models]
     shown = tuple(chart for chart in charts if chart.lines)
     caption = "Lines: the trial that is best by validation. Bands: lowest to highest trial."
-    return Gallery(f"Against {results.study.axis}", caption, shown, _legend(shown))
+    return Gallery(f"Against {results.study.axis}", caption, shown, _legend(shown), lead=True)
 
 
-def _curve(
-    study: str, model: str, rows: Sequence[RowResults], places: dict[str, float | None], results: StudyResults
-) -> Lines:
+def _curve(model: str, rows: Sequence[RowResults], places: dict[str, float | None], results: StudyResults) -> Lines:
     names: dict[str, list[RowResults]] = {}
     for found in rows:
         by_unit = found.row.x is not None  # the unit itself is what varies: one line for its kind
@@ -114,7 +151,7 @@ def _curve(
     said = "; ".join(f"{line.label} from {line.y[0]:.4g} to {line.y[-1]:.4g}" for line in lines)
     axis = TITLES.get(metric, metric)
     alt = f"{axis} of {model} against {results.study.axis}: {said}."
-    return Lines(f"{study}-{model}-curve", model, alt, results.study.axis, axis, lines, markers=True)
+    return Lines(f"{model}-curve", model, alt, results.study.axis, axis, lines, markers=True)
 
 
 def _over_places(label: str, rows: Sequence[RowResults], places: dict[str, float | None]) -> Line:
@@ -127,13 +164,13 @@ def _over_places(label: str, rows: Sequence[RowResults], places: dict[str, float
             points.append((place, value * unit, min(values), max(values)))
     x, y, low, high = zip(*sorted(points), strict=True) if points else ((), (), (), ())
     kind = kind_of(rows[0].row)
-    return Line(label, kind, x, y, low, high, kind.startswith("leaky"))
+    return Line(label, kind, x, y, low, high, is_leaky(kind))
 
 
-def recalls(study: str, results: StudyResults) -> Gallery:
+def recalls(results: StudyResults) -> Gallery:
     """Of imbalanced data: the share of each class that is found, the classes that were thinned at the right."""
-    parts = [part for part in results.study.parts if any(c.startswith("imbalance") for c in part.corruptions)]
-    charts = [_recall(study, part, [r for r in _of_part(results, part) if not r.row.quoted]) for part in parts]
+    parts = [part for part in results.study.parts if "imbalance" in _corruption_names(part)]
+    charts = [_recall(part, [r for r in _of_part(results, part) if not r.row.quoted]) for part in parts]
     shown = tuple(chart for chart in charts if chart is not None)
     caption = (
         "Lines: the share of each class's test samples that is found, mean over trials. Bands: lowest to highest "
@@ -142,7 +179,7 @@ def recalls(study: str, results: StudyResults) -> Gallery:
     return Gallery("Recall of each class", caption, shown, _legend(shown))
 
 
-def _recall(study: str, part: Part, rows: Sequence[RowResults]) -> Lines | None:
+def _recall(part: Part, rows: Sequence[RowResults]) -> Lines | None:
     tested_rows = [found for found in rows if any(t.test is not None for t in found.trials)]
     if not tested_rows:
         return None
@@ -155,14 +192,14 @@ def _recall(study: str, part: Part, rows: Sequence[RowResults]) -> Lines | None:
     lines = tuple(_recall_line(r, 100 * found[r.row.key][:, order]) for r in tested_rows)
     said = "; ".join(f"{line.label} {line.y[0]:.3g} for {ticks[0]}, {line.y[-1]:.3g} for {ticks[-1]}" for line in lines)
     alt = f"Recall of each class (%), {part.title}: {said}."
-    name = f"{study}-{part.name}-recalls"
+    name = f"{part.name}-recalls"
     return Lines(name, part.title, alt, "class", "recall (%)", lines, markers=True, ticks=ticks)
 
 
 def _recall_line(found: RowResults, table: NDArray[np.float64]) -> Line:
     places, kind = tuple(float(k) for k in range(table.shape[1])), kind_of(found.row)
     mean, low, high = _plain(table.mean(0)), _plain(table.min(0)), _plain(table.max(0))
-    return Line(found.row.label, kind, places, mean, low, high, kind.startswith("leaky"))
+    return Line(found.row.label, kind, places, mean, low, high, is_leaky(kind))
 
 
 def _recalls(record: TrialRecord) -> list[float]:
@@ -184,18 +221,18 @@ def _kept(part: Part, count: int) -> list[float]:
     return kept
 
 
-def approximations(study: str, results: StudyResults) -> Gallery:
+def approximations(results: StudyResults) -> Gallery:
     """The approximations of a function: one panel for each unit, the trial with the median error."""
     if results.study.form != "approximation":
         return Gallery("", "", ())
-    charts = [_fit(study, found) for found in results.rows]
+    charts = [_fit(found) for found in results.rows]
     caption = (
         "Red: the function. Blue: the network, the trial with the median error. The error is the mean over trials."
     )
     return Gallery("Approximations", caption, tuple(chart for chart in charts if chart is not None))
 
 
-def _fit(study: str, found: RowResults) -> Fit | None:
+def _fit(found: RowResults) -> Fit | None:
     metric = found.part.metric
     values = tested(found, metric)
     if not values:
@@ -211,26 +248,26 @@ def _fit(study: str, found: RowResults) -> Fit | None:
     title = f"{found.part.title}: {found.row.label}"
     alt = f"{title}: the function and its approximation, mean {metric.upper()} {error:.3g} over {len(values)} trials."
     return Fit(
-        f"{study}-{found.row.key.replace('/', '-')}-fit", title, alt, kind_of(found.row), _plain(x[::every]),
+        f"{found.row.key.replace('/', '-')}-fit", title, alt, kind_of(found.row), _plain(x[::every]),
         _plain(truth[::every]), _plain(fit[::every]), f"{metric.upper()} {show(metric, error)}",
     )  # fmt: skip
 
 
-def learning(study: str, results: StudyResults) -> Gallery:
+def learning(results: StudyResults) -> Gallery:
     """The validation metric over the epochs, one chart for each part and group."""
     charts = [
         _with_log(chart) if chart.y_axis.endswith("mse") else chart
-        for chart in _by_group(study, results, "learning", _validation, "validation {metric}")
+        for chart in _by_group(results, "learning", _validation, "validation {metric}")
     ]
     caption = f"Mean over the trials of the chosen setting; bands {_bands(results)}."
     return Gallery("Learning curves", caption, tuple(charts), _legend(charts), detail=True)
 
 
-def alphas(study: str, results: StudyResults) -> Gallery:
+def alphas(results: StudyResults) -> Gallery:
     """Learned alphas, and apart from them (another parameter, another scale) the betas of Swish, over the epochs."""
     charts: list[Lines] = []
     for name in _learned_names(results):
-        charts += _by_group(study, results, f"learned-{name}", partial(_learned, name=name), f"learned {name}")
+        charts += _by_group(results, f"learned-{name}", partial(_learned, name=name), f"learned {name}")
     caption = f"The mean where a network has several; bands {_bands(results)}."
     return Gallery("Learned parameters", caption, tuple(charts), _legend(charts), detail=True)
 
@@ -241,7 +278,7 @@ def _learned_names(results: StudyResults) -> list[str]:
     return sorted({key.rpartition(".")[2] for entry in entries for key in entry.get("learned") or {}})
 
 
-def dynamics(study: str, results: StudyResults) -> Gallery:
+def dynamics(results: StudyResults) -> Gallery:
     """Shares of inactive and saturated units and the norm of the gradient over the epochs."""
     kinds: tuple[tuple[str, Callable[[TrialRecord], list[float]], str, bool], ...] = (
         ("inactive", lambda t: _mean_share(t, "inactive"), "inactive units (%)", False),
@@ -251,7 +288,8 @@ def dynamics(study: str, results: StudyResults) -> Gallery:
     charts = []
     for part in results.study.parts:
         for name, read, axis, log in kinds:
-            chart = _over_epochs(f"{study}-{part.name}-{name}", part.title, axis, _of_part(results, part), read)
+            rows = _of_part(results, part)
+            chart = _over_epochs(f"{part.name}-{name}", part.title, axis, rows, read, from_zero=not log)
             if chart is not None:
                 charts.append(_with_log(chart) if log else chart)
     caption = (
@@ -263,11 +301,11 @@ def dynamics(study: str, results: StudyResults) -> Gallery:
 
 def _with_log(chart: Lines) -> Lines:
     positive = all(value > 0 for line in chart.lines for value in (*line.y, *line.low) if isfinite(value))
-    return Lines(**{**vars(chart), "logarithmic": positive})
+    return replace(chart, logarithmic=positive)
 
 
 def _by_group(
-    study: str, results: StudyResults, what: str, read: Callable[[TrialRecord], list[float]], words: str
+    results: StudyResults, what: str, read: Callable[[TrialRecord], list[float]], words: str
 ) -> Iterator[Lines]:
     titles = {group.name: group.title for group in results.study.groups}
     for part in results.study.parts:
@@ -275,7 +313,7 @@ def _by_group(
         for found in (row for row in _of_part(results, part) if not row.row.quoted):
             groups.setdefault(titles.get(found.row.group or "", OTHERS), []).append(found)
         for number, (group, rows) in enumerate(groups.items(), start=1):
-            name = f"{study}-{part.name}-{what}-{number}"
+            name = f"{part.name}-{what}-{number}"
             title = part.title if len(groups) == 1 else f"{part.title}: {group}"
             unit = " (%)" if "{metric}" in words and scale(part.metric) > 1 else ""
             axis = words.format(metric=part.metric) + unit
@@ -285,14 +323,22 @@ def _by_group(
 
 
 def _over_epochs(
-    name: str, title: str, axis: str, rows: Sequence[RowResults], read: Callable[[TrialRecord], list[float]]
+    name: str,
+    title: str,
+    axis: str,
+    rows: Sequence[RowResults],
+    read: Callable[[TrialRecord], list[float]],
+    *,
+    from_zero: bool = False,
 ) -> Lines | None:
     kinds = _coloured(rows)
     lines = tuple(line for found in rows if (line := _band(found, kinds[found.row.key], read)) is not None)
     if not lines:
         return None
     said = "; ".join(f"{line.label} ends at {line.y[-1]:.3g}" for line in lines)
-    return Lines(name, title, f"{axis} over the epochs, {title}: {said}.", "epoch", axis, lines)
+    return Lines(
+        name, title, f"{axis} over the epochs, {title}: {said}.", "epoch", axis, lines, whole=True, from_zero=from_zero
+    )
 
 
 def _coloured(rows: Sequence[RowResults]) -> dict[str, str]:
@@ -317,7 +363,7 @@ def _band(found: RowResults, kind: str, read: Callable[[TrialRecord], list[float
     table, epochs = table[:, known], np.flatnonzero(known) + 1
     ends = (25, 75) if len(histories) > MANY else (0, 100)
     mean, (low, high) = np.nanmean(table, 0), np.nanpercentile(table, ends, axis=0)
-    dashed = kind_of(found.row).startswith("leaky")
+    dashed = is_leaky(kind_of(found.row))
     several = len(histories) > 1
     return Line(
         found.row.label, kind, _plain(epochs), _plain(mean), _plain(low) if several else (),
@@ -372,7 +418,7 @@ def _plain(values: Any) -> tuple[float, ...]:
 
 def noisy_samples(name: str, study: Study) -> list[Gallery]:
     """The same images with each level of noise; nothing where the study has none, or its data is not here."""
-    parts = {part.corruptions: part for part in study.parts if any("input-noise" in c for c in part.corruptions)}
+    parts = {part.corruptions: part for part in study.parts if "input-noise" in _corruption_names(part)}
     if not parts:
         return []
     clean = next(iter(parts.values())).model_copy(update={"corruptions": ()})
@@ -390,7 +436,7 @@ def noisy_samples(name: str, study: Study) -> list[Gallery]:
 
 def _noise_level(part: Part) -> str:
     """ "σ = 0.1", or the corruptions as they are written; which samples were taken is no matter here."""
-    written = [text for text in part.corruptions if not text.startswith("subset")]
+    written = [text for text in part.corruptions if _name_of(text) != "subset"]
     sigmas = re.findall(r"input-noise\(.*?sigma=([0-9.]+)", " ".join(written))
     return f"σ = {sigmas[0]}" if len(sigmas) == 1 == len(written) else ", ".join(written) or "no noise"
 
@@ -405,3 +451,12 @@ def _panels(part: Part) -> list[tuple[str, NDArray[Any]]]:
     panels = sheets.gather(data, split="test", count=SAMPLES)
     images = [(p.title.rpartition("\n")[0], p.content) for p in panels if p.kind == "image"]
     return [(title, content) for title, content in images if not isinstance(content, str)]
+
+
+def _corruption_names(part: Part) -> list[str]:
+    return [_name_of(text) for text in part.corruptions]
+
+
+def _name_of(corruption: str) -> str:
+    """ "input-noise" of "input-noise(sigma=0.1)"."""
+    return corruption.partition("(")[0].strip()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apical
 from apical.report import figures, numbers, tables
-from apical.report.charts import Gallery
+from apical.report.charts import Gallery, Palette
 from apical.report.claims import verdicts
 from apical.report.claims.verdicts import OUTCOMES, RULES, Verdict, deviations
 from apical.report.comparison import Comparison, Evidence, between, turned_sign
@@ -76,6 +76,7 @@ class Report:
     rules: Mapping[str, str]
     faults: tuple[str, ...]
     overview: tuple[Gallery, ...]
+    palette: Palette
     version: str
     made: str
 
@@ -87,13 +88,20 @@ def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool =
     wanted = [pair for name, results in evidence.studies.items() for pair in tables.pairs(name, results)]
     evidence.make([*wanted, *(pair for claim in judged for pair in verdicts.needed_tests(claim, evidence))])
     shipped = _shipped([*evidence.studies, *(name for claim in judged for name in claim.studies)])
-    found = tuple(sorted((verdicts.judge(claim, evidence, shipped) for claim in judged), key=_unjudged_last))
+    judgements = tuple(sorted((verdicts.judge(claim, evidence, shipped) for claim in judged), key=_unjudged_last))
     sections = tuple(_section(name, evidence, shipped, pictures=pictures) for name in evidence.studies)
     return Report(
-        title or _title(sections), sections, found, _summary(found, sections), RULES,
-        tuple(dict.fromkeys(evidence.book.faults)), _overview(), apical.__version__,
-        datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    )  # fmt: skip
+        title=title or _title(sections),
+        sections=sections,
+        verdicts=judgements,
+        summary=_summary(judgements, sections),
+        rules=RULES,
+        faults=tuple(dict.fromkeys(evidence.book.faults)),
+        overview=_overview(),
+        palette=Palette(),
+        version=apical.__version__,
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
 
 
 Slimming = tuple[str, Callable[["Section"], "Section"]]
@@ -137,18 +145,25 @@ def _section(name: str, evidence: Evidence, shipped: Mapping[str, Study], *, pic
     results = evidence.studies[name]
     shown = figures.galleries(name, results)
     if pictures:
-        from apical.report.figures import noisy_samples  # noqa: PLC0415  opens data, and torch with it
-
-        shown += noisy_samples(name, results.study)
+        shown += figures.noisy_samples(name, results.study)
     records = list(_records(results))
     return Section(
-        name, results.study, results, tuple(tables.tables(name, evidence)), tuple(evidence.of(name)),
-        {found.row.key: f"{found.row.label}, {found.part.title}" for found in results.rows}, tuple(shown),
-        tuple(numbers.times(results)), tuple(records), tuple(sorted({t.seed for t in records})),
-        {state: count for state, count in results.states.items() if count}, _command(results),
-        deviations(results.study, shipped.get(results.study.base)), datasets(results),
-        _commands(results),
-    )  # fmt: skip
+        name=name,
+        study=results.study,
+        results=results,
+        tables=tuple(tables.tables(name, evidence)),
+        comparisons=tuple(evidence.of(name)),
+        labels={row.row.key: f"{row.row.label}, {row.part.title}" for row in results.rows},
+        galleries=tuple(shown),
+        times=tuple(numbers.times(results)),
+        trials=tuple(records),
+        seeds=tuple(sorted({t.seed for t in records})),
+        states={state: count for state, count in results.states.items() if count},
+        command=_command(results),
+        deviations=deviations(results.study, shipped.get(results.study.base)),
+        data=datasets(results),
+        commands=_commands(results),
+    )
 
 
 def _records(results: StudyResults) -> list[Trial]:
@@ -166,11 +181,21 @@ def _records(results: StudyResults) -> list[Trial]:
 def _trial(record: TrialRecord, row: str, setting: str, final: bool) -> Trial:
     validation, test = record.value, (record.test or {}).get(record.metric)
     return Trial(
-        record.digest, row, setting, record.seed, record.state, record.reason, record.best_epoch,
-        of_trial(record.metric, validation, record.digest, split="validation") if isfinite(validation) else None,
-        of_trial(record.metric, test, record.digest) if test is not None and isfinite(test) else None,
-        sum(record.seconds), record.execution.stacking if record.execution else "", final,
-    )  # fmt: skip
+        digest=record.digest,
+        row=row,
+        setting=setting,
+        seed=record.seed,
+        state=record.state,
+        reason=record.reason,
+        best_epoch=record.best_epoch,
+        validation=of_trial(record.metric, validation, record.digest, split="validation")
+        if isfinite(validation)
+        else None,
+        test=of_trial(record.metric, test, record.digest) if test is not None and isfinite(test) else None,
+        seconds=sum(record.seconds),
+        stacking=record.execution.stacking if record.execution else "",
+        final=final,
+    )
 
 
 def _command(results: StudyResults) -> str:

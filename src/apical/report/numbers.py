@@ -7,6 +7,7 @@ from statistics import median
 from typing import Literal
 
 from apical import stats
+from apical.nn import kinds
 from apical.study.model import IN_PERCENT, SMALLER_IS_BETTER, Part, Row
 from apical.study.results import RowResults, StudyResults, TrialRecord
 
@@ -111,6 +112,12 @@ def _format(metric: str) -> str:
 def kind_of(row: Row) -> str:
     """The kind of a row's unit: "pynada" of "pynada(alpha=0.3)"."""
     return row.unit.partition("(")[0].strip()
+
+
+def is_leaky(kind: str) -> bool:
+    """True where a kind lets a share of negative inputs through: figures draw it dashed."""
+    known = kinds.get(kind)
+    return known is not None and known.parameter("leak") is not None
 
 
 def test_value(record: TrialRecord | None, metric: str) -> float | None:

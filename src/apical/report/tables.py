@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from apical import stats
 from apical.errors import ApicalError
+from apical.nn import kinds
 from apical.report.comparison import MARKS, Comparison, Evidence, Pair
 from apical.report.numbers import (
     MISSING,
@@ -111,11 +112,15 @@ def rival_of(found: RowResults, results: StudyResults) -> RowResults | None:
 
 def _rivals(a: RowResults, b: RowResults) -> bool:
     same = a.row.part == b.row.part and a.row.group == b.row.group and a.row.key != b.row.key and not a.row.quoted
-    return same and not (_proposed(a) and _proposed(b))
+    return same and not (_has_ada(a.row.unit) and _has_ada(b.row.unit))
 
 
-def _proposed(found: RowResults) -> bool:
-    return kind_of(found.row).endswith("ada")
+def _has_ada(unit: str) -> bool:
+    """True where the unit, or one of its branches, is computed by ADA's kernel."""
+    name, given = kinds.parse(unit)
+    kind = kinds.get(name)
+    branches = (kind.branches if kind else None) or [str(given[b]) for b in ("basal", "apical") if b in given]
+    return (kind is not None and kind.stack == "fused") or any(map(_has_ada, branches))
 
 
 def _validation(found: RowResults) -> float:

@@ -37,7 +37,7 @@ def write(studies: Sequence[StudyResults], folder: str | Path, *, compare: bool 
         for place in (target, target / "figures", target / "tables"):
             place.mkdir(parents=True, exist_ok=True)
         report = gather(studies)
-        drawings = {chart.name: draw.draw(chart, target / "figures") for chart in html.charts_of(report)}
+        drawings = {c.name: draw.draw(c, target / "figures", report.palette) for c in html.charts_of(report)}
         page = _small_page(report, drawings, diffs)
         for name, text in _texts(report, page).items():
             (target / name).write_text(text, encoding="utf-8")

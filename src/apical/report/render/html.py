@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from apical import imports
-from apical.report import charts
-from apical.report.charts import Chart, Pictures
+from apical.report.charts import Chart, Palette, Pictures
 from apical.report.claims.verdicts import OUTCOMES, decisive
 from apical.report.difference import StudyDiff
 from apical.report.draw import inline
@@ -40,16 +39,18 @@ def page(
             differences=differences,
             refresh=refresh,
             outcomes=OUTCOMES,
-            css=markup(_css()),
+            css=markup(_css(report.palette)),
             js=markup((TEMPLATES / "page.js").read_text(encoding="utf-8")),
-            svg=lambda chart: markup(inline(drawings[chart.name], name=chart.name, alt=chart.alt)),
+            svg=lambda chart: markup(
+                inline(drawings[chart.name], name=chart.name, alt=chart.alt, palette=report.palette)
+            ),
             anchor=_anchors(markup),
             on_page={t.digest for section in report.sections for t in section.trials},
             is_wide=lambda chart: isinstance(chart, Pictures),
             show=show,
             show_p=show_p,
             show_count=show_count,
-            variable=charts.variable,
+            variable=report.palette.variable,
             short=lambda digests: " ".join(digest[:SHORT] for digest in digests),
             has_paper=has_paper,
             value_head=value_head,
@@ -96,9 +97,9 @@ def charts_of(report: Report) -> list[Chart]:
     return list({chart.name: chart for gallery in galleries for chart in gallery.charts}.values())
 
 
-def _css() -> str:
-    light = " ".join(f"{name}:{colour};" for name, colour, _ in charts.variables())
-    dark = " ".join(f"{name}:{colour};" for name, _, colour in charts.variables())
+def _css(palette: Palette) -> str:
+    light = " ".join(f"{name}:{colour};" for name, colour, _ in palette.variables())
+    dark = " ".join(f"{name}:{colour};" for name, _, colour in palette.variables())
     text = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     return text.replace("LIGHT", f"{LIGHT} {light}").replace("DARK", f"{DARK} {dark}")
 
