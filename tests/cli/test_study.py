@@ -95,7 +95,7 @@ def test_merge_brings_trials_into_a_new_directory(folder, capsys):
     ("arguments", "words"),
     [
         (["run", "nothing-like-this"], "nothing-like-this"),
-        (["run", "mine.toml", "--engine", "slurm"], "must be one of local, ray"),
+        (["run", "mine.toml", "--engine", "slurm"], "unknown engine 'slurm'; available: local, ray"),
         (["run", "mine.toml", "--set", "training.epochs=2"], "choose another directory with -d"),
         (["run", "mine.toml", "--tune-trials", "2"], "compared by 1 trials each and are by 2"),
         (["run", "studies/mine", "--quick"], "whose study is settled"),

@@ -6,13 +6,12 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from apical.study import Part, Row, Study
-from apical.study.engines.base import ENGINES, Context, Done, Job
+from apical.study.engines.base import ENGINES, Context, Done, EngineDescriptor, Job
 
 SMALL = """
 title = "small"
@@ -78,10 +77,7 @@ def tiny() -> Study:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs are done in this process, one after the other, by a real engine without workers."""
-    monkeypatch.setitem(ENGINES, "here", "here")
-    module = ModuleType("here")
-    module.start = lambda context, options: Here(context)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "here", module)
+    monkeypatch.setitem(ENGINES, "here", EngineDescriptor("here", lambda context, options: Here(context)))
 
 
 class Here:

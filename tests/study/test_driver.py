@@ -15,6 +15,7 @@ from apical import study
 from apical.errors import InvalidArgumentError, MissingDataError, MissingExtraError, StudyError
 from apical.study import Part, Row, driver, selection, state
 from apical.study.directory import CHECKPOINT, RESULT, SCORES, STUDY, TEST
+from apical.study.engines.base import ENGINES, EngineDescriptor
 from apical.study.plan import plan
 from apical.study.reading import opened
 from apical.study.state import Index, measure
@@ -292,7 +293,7 @@ def test_a_full_disk_stops_the_study_with_one_sentence_and_fails_no_trial(tiny, 
 
 
 def test_an_engine_that_is_not_installed_or_unknown(tiny, tmp_path):
-    with pytest.raises(InvalidArgumentError, match="engine is 'slurm', but must be one of local, ray"):
+    with pytest.raises(InvalidArgumentError, match="unknown engine 'slurm'; available: local, ray"):
         study.run(tiny, tmp_path / "s", engine="slurm")
 
 
@@ -325,14 +326,14 @@ def test_a_worker_that_dies_again_and_again_fails_its_trial(tiny, tmp_path, monk
 
 def test_an_interrupted_driver_stops_its_workers_and_says_so(tiny, tmp_path, monkeypatch):
     closed = []
-    engine = sys.modules["here"].start
+    engine = ENGINES["here"].start
 
     def start(context, options):
         made = engine(context, options)
         made.close = lambda *, stop: closed.append(stop)
         return made
 
-    monkeypatch.setattr(sys.modules["here"], "start", start)
+    monkeypatch.setitem(ENGINES, "here", EngineDescriptor("here", start))
 
     def interrupt(_):
         raise KeyboardInterrupt
@@ -424,7 +425,7 @@ def test_without_ray_its_engine_says_how_to_install_it(tiny, tmp_path, monkeypat
 
 @pytest.mark.parametrize("places", [study.Options(address="auto"), study.Options(gpus=0.5)])
 def test_what_is_meant_for_a_cluster_is_not_ignored_without_one(tiny, tmp_path, places):
-    with pytest.raises(InvalidArgumentError, match="engine is 'local': use ray"):
+    with pytest.raises(InvalidArgumentError, match=r"'local' has no option '\w+'; it has workers, cpus: use ray"):
         study.run(tiny, tmp_path / "s", options=places)
 
 

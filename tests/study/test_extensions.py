@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from apical.errors import StudyError
-from apical.study import load
+from apical import cli
+from apical.errors import InvalidArgumentError, StudyError
+from apical.study import Options, load, read, register_engine, run
 from apical.study.plan import plan
 
 Write = Callable[..., Path]
@@ -81,3 +82,72 @@ def test_parameters_of_ones_own_units_are_tuned(write: Write, module: Callable[[
     for good, wrong, said in (("hard", "wide", "one of soft, hard"), ("[1, ", "[0, ", "must be greater than 0")):
         with pytest.raises(StudyError, match=said):
             load(write(SWELLING.replace(good, wrong)))
+
+
+ENGINE = """
+from apical.study import register_engine
+from apical.study.engines.base import Done
+from apical.study.worker import work
+
+class InTurn:
+    workers = 1
+
+    def __init__(self, context, log):
+        self.context, self.log, self.jobs = context, log, []
+
+    @property
+    def room(self):
+        return 1 - len(self.jobs)
+
+    def submit(self, job):
+        self.jobs.append(job)
+
+    def wait(self, seconds):
+        jobs, self.jobs = self.jobs, []
+        with open(self.log, "a") as file:
+            file.writelines(f"{job.kind} {len(job.trials)}\\n" for job in jobs)
+        return [Done(job, tuple(work(job, self.context))) for job in jobs]
+
+    def close(self, *, stop):
+        pass
+
+register_engine("in-turn", lambda context, options: InTurn(context, options.own["log"]), options=["log"])
+"""
+TURNS = """
+title = "in turn"
+imports = ["engine_in_turn"]
+trials = 1
+training = { epochs = 1, batch = 256 }
+
+[[parts]]
+name = "digits"
+data = "digits"
+model = "mlp-1"
+dims = { hidden = 4 }
+
+[[rows]]
+unit = "relu"
+
+[[rows]]
+unit = "ada"
+"""
+
+
+def test_an_engine_of_ones_own_runs_a_study(
+    write: Write, module: Callable[[str, str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module("engine_in_turn", ENGINE)
+    command = ["study", "run", str(write(TURNS)), "-d", str(tmp_path / "s"), "--engine", "in-turn"]
+    assert cli.run([*command, "--engine-option", f"log={tmp_path / 'log'}"]) == 0
+    assert read(tmp_path / "s").finished
+    assert (tmp_path / "log").read_text().splitlines() == ["train 2", "test 1", "test 1"]
+    assert cli.run([*command, "--engine-option", "queue=long"]) != 0
+    assert "engine 'in-turn' has no option 'queue'; it has workers, cpus, log" in capsys.readouterr().err
+    with pytest.raises(InvalidArgumentError, match="has no option 'gpus'"):
+        run(load(write(TURNS)), tmp_path / "s", engine="in-turn", options=Options(gpus=1))
+
+
+@pytest.mark.parametrize("name", ["local", "in turn", ""])
+def test_a_name_that_no_engine_can_have(name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"there is an engine 'local' already|cannot name an engine"):
+        register_engine(name, lambda context, options: None)  # type: ignore[arg-type,return-value]

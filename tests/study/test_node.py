@@ -26,7 +26,7 @@ place, job = pickle.loads(Path(sys.argv[1]).read_bytes())
 assert "torch" not in sys.modules
 outcomes = perform(place, job)
 import json, torch
-print(json.dumps([[o.ending, o.reason] for o in outcomes]), torch.get_num_threads())
+print(json.dumps([[o.status, o.reason] for o in outcomes]), torch.get_num_threads())
 """
 
 
@@ -60,8 +60,8 @@ def test_a_node_does_what_it_is_told_with_the_threads_of_a_trial(place: Place, m
 
 def test_a_node_that_does_not_see_the_directory_says_so(place: Place, make_tiny: Any, tmp_path: Path) -> None:
     elsewhere = replace(place, directory=tmp_path / "elsewhere")
-    ((ending, reason),), _ = perform(elsewhere, make_tiny(epochs=1), tmp_path)
-    assert ending == "hopeless"
+    ((status, reason),), _ = perform(elsewhere, make_tiny(epochs=1), tmp_path)
+    assert status == "fatal"
     assert f"does not see the study directory {tmp_path / 'elsewhere'}: put it on a file system that all" in reason
 
 
@@ -80,8 +80,8 @@ def test_the_log_may_grow_while_nodes_work(place: Place, make_tiny: Any, tmp_pat
 
 
 def test_a_node_with_another_apical_says_so(place: Place, make_tiny: Any, tmp_path: Path) -> None:
-    ((ending, reason),), _ = perform(replace(place, version="0.0.1"), make_tiny(epochs=1), tmp_path)
-    assert ending == "hopeless"
+    ((status, reason),), _ = perform(replace(place, version="0.0.1"), make_tiny(epochs=1), tmp_path)
+    assert status == "fatal"
     assert "and the driver has 0.0.1: install the same on every node" in reason
 
 

@@ -68,7 +68,7 @@ def test_a_fault_in_a_stack_is_that_of_one_trial(make_tiny, tmp_path, monkeypatc
     monkeypatch.setattr(worker, "run_many", run_many)
     monkeypatch.setattr(worker, "run", run)
     outcomes = worker.work(Job("train", trials), Context(directory=tmp_path / "s", execution=ONE_THREAD))
-    assert [o.ending for o in outcomes] == ["failed", *["done"] * (len(trials) - 1)]
+    assert [o.status for o in outcomes] == ["failed", *["done"] * (len(trials) - 1)]
     assert store.failed() == {trials[0].digest}
 
 
@@ -94,7 +94,7 @@ def test_a_stack_that_was_cut_goes_on_from_its_checkpoint(make_tiny, tmp_path, m
     assert store.leases.running([t.digest for t in job.trials]) == {}
     first = []
     monkeypatch.setattr(worker._Watch, "__call__", lambda self, event: first.append(event.epoch) or real(self, event))
-    assert {o.ending for o in worker.work(job, context)} == {"done"}
+    assert {o.status for o in worker.work(job, context)} == {"done"}
     assert min(first) >= 3, "epochs were trained again"
     assert len(store.finished()) == len(job.trials)
     names = {p.name for folder in store.trials.iterdir() for p in folder.iterdir()}

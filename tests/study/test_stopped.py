@@ -37,7 +37,7 @@ SLEEPER = """
     job = Job("train", planned.tuning[:1])
     context = Context(directory=Path(sys.argv[1]), execution=train.Execution(threads=1))
     (outcome,) = work.work(job, context)
-    print(outcome.ending, flush=True)
+    print(outcome.status, flush=True)
 """
 
 
@@ -53,7 +53,7 @@ def test_a_sleeping_worker_loses_its_trial_and_leaves_it_alone_when_it_wakes(mak
 
     context = Context(directory=tmp_path / "s", execution=Execution(threads=1))
     (outcome,) = work(Job("train", (first,)), context)
-    assert outcome.ending == "done"
+    assert outcome.status == "done"
     folder = store.trial(first.digest)
     token = json.loads((folder / ATTEMPT).read_text())["token"]
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
@@ -100,7 +100,7 @@ def test_a_claim_lost_at_any_moment_leaves_one_result(tiny, tmp_path, monkeypatc
     monkeypatch.setattr(type(store), "begin", begin)
     monkeypatch.setattr(module, "run", run)
     (outcome,) = work(Job("train", (first,)), Context(directory=tmp_path / "s", execution=Execution(threads=1)))
-    assert outcome.ending == "lost"
+    assert outcome.status == "lost"
     assert store.finished() == {}
     assert store.failed() == set()
 

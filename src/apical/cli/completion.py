@@ -42,6 +42,7 @@ def values() -> dict[str, tuple[str, ...]]:
     from apical import models, study  # noqa: PLC0415  they need torch, and `--help` does not
     from apical.data.registry import names  # noqa: PLC0415
     from apical.nn import Unit  # noqa: PLC0415
+    from apical.study.engines.base import ENGINES  # noqa: PLC0415
 
     sets, studies = tuple(names()), tuple(study.names())
     found = {
@@ -50,7 +51,7 @@ def values() -> dict[str, tuple[str, ...]]:
         "--data": sets,
         "--device": ("auto", "cpu", "cuda", "mps"),
         "--precision": ("32", "bf16-mixed", "16-mixed"),
-        "--engine": ("local", "ray"),
+        "--engine": tuple(ENGINES),
         "study run": studies,
         "report": studies,
         "completion": tuple(Shell),

@@ -13,6 +13,7 @@ from apical.cli import screen
 from apical.cli.options import Root, group, shown, study_directory
 from apical.errors import InvalidArgumentError
 from apical.study.directory import HOME, STUDY
+from apical.study.engines.base import ENGINES
 from apical.study.model import Study
 from apical.study.template import TEMPLATE
 
@@ -56,7 +57,12 @@ def run(
     ] = None,
     tune_c: Annotated[bool, typer.Option("--tune-c", help="Also tune c over 0 and 1.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Trials at the same time; by default all cores.")] = None,
-    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    engine: Annotated[
+        str, typer.Option(help=f"{', '.join(ENGINES)}, or one that a module of the study registers.")
+    ] = "local",
+    engine_option: Annotated[
+        list[str] | None, typer.Option(help="An option of an engine of your own, as name=value; repeatable.")
+    ] = None,
     address: Annotated[str | None, typer.Option(help="The Ray cluster: auto, local or HOST:PORT.")] = None,
     cpus: Annotated[int, typer.Option("--cpus-per-trial", min=1, help="Cores and threads of one trial.")] = 1,
     gpus: Annotated[
@@ -82,7 +88,8 @@ def run(
     wanted = _study(name, quick=quick, sets=[*only, *(set_ or ())], tune_c=tune_c)
     folder = directory or (Path(name) if (Path(name) / STUDY).is_file() else Path(HOME) / wanted.name)
     print(f"{wanted.title}: {len(wanted.trained)} rows, {wanted.trials} trials each, in {folder}", flush=True)
-    places = study.Options(workers=workers, cpus=cpus, gpus=gpus, address=address)
+    own = dict(_pair(text) for text in engine_option or ())
+    places = study.Options(workers=workers, cpus=cpus, gpus=gpus, address=address, own=own)
     try:
         with screen.progress() as tell:
             results = study.run(
@@ -227,6 +234,13 @@ def _study(name: str, *, quick: bool, sets: list[str] | None, tune_c: bool) -> S
             "name or file"
         )
     return study.frozen(name)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise InvalidArgumentError(f"--engine-option is {text!r}, but must be name=value")
+    return name, value
 
 
 def _write(path: Path, text: str) -> None:

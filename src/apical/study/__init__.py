@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from apical.study.config.schema import schema as schema
     from apical.study.driver import run as run
     from apical.study.engines.base import Options as Options
+    from apical.study.engines.base import register_engine as register_engine
     from apical.study.listing import Entry as Entry
     from apical.study.listing import catalogue as catalogue
     from apical.study.maintenance import export as export
@@ -57,6 +58,7 @@ _HOME = {
     "merge": "maintenance.merge",
     "names": "config.loading.names",
     "read": "reading.read",
+    "register_engine": "engines.base.register_engine",
     "retry": "maintenance.retry",
     "run": "driver.run",
     "schema": "config.schema.schema",

@@ -20,7 +20,7 @@ from torch import nn
 from apical.data import DataSet, load
 from apical.errors import DataError, InvalidArgumentError, StudyError
 from apical.study.directory import HOME, TEST, Store, open_for
-from apical.study.engines.base import Context, Done, Engine, Job, Options, check_name, start
+from apical.study.engines.base import Context, Done, Engine, Job, Options, find, start
 from apical.study.locks import Limits
 from apical.study.model import Part, Study
 from apical.study.plan import Plan, plan, spec_of
@@ -67,8 +67,8 @@ def run(
     """
     folder, places = Path(directory or Path(HOME) / study.name), options or Options()
     how = execution or Execution(threads=places.cpus)
-    check_name(engine)
     study.enable()
+    find(engine).check(places)
     if partial:
         study = mark_partial(study, how)
     check_data(study, how)
@@ -161,12 +161,12 @@ class Driver:
         for trial in done.job.trials:
             self._given.pop(trial.digest, None)
             if done.died:
-                self._bury(trial.digest)
+                self._record_death(trial.digest)
         for outcome in done.outcomes:
-            if outcome.ending == "hopeless":
+            if outcome.status == "fatal":
                 raise StudyError(outcome.reason)
 
-    def _bury(self, digest: str) -> None:
+    def _record_death(self, digest: str) -> None:
         """A worker died over a trial; one that takes too many with it has failed."""
         self._deaths[digest] += 1
         lease = self.store.leases.acquire(digest) if self._deaths[digest] >= DEATHS else None

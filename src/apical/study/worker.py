@@ -11,7 +11,7 @@ from pathlib import Path
 from apical import files
 from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError
 from apical.study.directory import CHECKPOINT, PROGRESS, SCORES, Store
-from apical.study.engines.base import Context, Ending, Job, Outcome
+from apical.study.engines.base import Context, Job, Outcome, Status
 from apical.study.locks import Heart, Lease
 from apical.study.model import import_all
 from apical.study.plan import Planned
@@ -67,7 +67,7 @@ def _claim_and(
             done = do([Held(keys[key], heart.leases[key], heart, store, context) for key in mine])
     except OSError as error:
         said = str(files.cannot_use(store.directory, error))
-        return [Outcome(trial.digest, "hopeless", said) for trial in trials]
+        return [Outcome(trial.digest, "fatal", said) for trial in trials]
     others = {trial.digest for trial in trials} - {outcome.digest for outcome in done}
     return [*done, *(Outcome(digest, "taken") for digest in others)]
 
@@ -89,7 +89,7 @@ def _claimed(store: Store, keys: Iterable[str]) -> Iterator[Heart]:
                     lease.release()
 
 
-def _judged(do: Callable[[Held], Ending], held: Held) -> Outcome:
+def _judged(do: Callable[[Held], Status], held: Held) -> Outcome:
     """Do it; what is raised is a fact about the trial, or about the place."""
     try:
         return Outcome(held.digest, do(held))
@@ -103,9 +103,9 @@ def _fault(held: Held, error: Exception) -> Outcome:
     if isinstance(error, ClaimLostError):  # of another trial of its stack
         return Outcome(held.digest, "stopped")
     if place := files.hopeless(error):
-        return Outcome(held.digest, "hopeless", str(files.cannot_use(held.store.directory, place)))
+        return Outcome(held.digest, "fatal", str(files.cannot_use(held.store.directory, place)))
     if isinstance(error, DataError):
-        return Outcome(held.digest, "hopeless", str(error))
+        return Outcome(held.digest, "fatal", str(error))
     reason = str(error) if isinstance(error, ApicalError) else f"{type(error).__name__}: {error}"
     held.store.fail(held.digest, reason, traceback.format_exc())
     return Outcome(held.digest, "failed", reason)
@@ -127,7 +127,7 @@ def _train_all(trials: list[Held]) -> list[Outcome]:
     return [_judged(_train, held) for held in trials]
 
 
-def _train(held: Held) -> Ending:
+def _train(held: Held) -> Status:
     attempt = held.store.begin(held.lease)
     return _published(held, attempt, _run(held, attempt, _Watch([held], [attempt])))
 
@@ -140,7 +140,7 @@ def _train_stack(trials: list[Held]) -> list[Outcome]:
     return [Outcome(held.digest, _published(held, attempt, result)) for held, attempt, result in done]
 
 
-def _published(held: Held, attempt: Path, result: TrialResult) -> Ending:
+def _published(held: Held, attempt: Path, result: TrialResult) -> Status:
     if result.state == "stopped":
         return "stopped"
     return result.state if held.store.publish(held.lease, attempt) else "lost"
@@ -184,7 +184,7 @@ def _test_all(trials: list[Held]) -> list[Outcome]:
     return [_judged(_test, held) for held in trials]
 
 
-def _test(held: Held) -> Ending:
+def _test(held: Held) -> Status:
     """Open the test split, once; who was killed between the answers and the scores left only the scores to do."""
     folder = held.store.trial(held.digest)
     if (folder / OUTPUTS).exists():

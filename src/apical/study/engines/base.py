@@ -1,11 +1,13 @@
 """What engines place: jobs, what they need, and what comes of them. All of it can be sent to another process."""
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from apical.errors import InvalidArgumentError, MissingExtraError
+from apical.errors import InvalidArgumentError, MissingExtraError, unknown
 from apical.study.locks import Limits
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from apical.train import Execution
 
 Kind = Literal["train", "test"]
-Ending = Literal["done", "diverged", "failed", "taken", "lost", "stopped", "hopeless"]
+Status = Literal["done", "diverged", "failed", "taken", "lost", "stopped", "fatal"]
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,12 @@ class Context:
 class Outcome:
     """What came of one trial of a job.
 
-    taken: somebody else has it. lost: somebody took it over. stopped: asked to, it can go on. hopeless: nothing can be
+    taken: somebody else has it. lost: somebody took it over. stopped: asked to, it can go on. fatal: nothing can be
     trained or stored here, the reason says why and what to do.
     """
 
     digest: str
-    ending: Ending
+    status: Status
     reason: str = ""
 
 
@@ -55,13 +57,21 @@ class Options:
     """What the user says about places. `workers`: jobs at the same time, None for what fits.
 
     `cpus` and `gpus` are those of one job (fractions of a GPU where the engine can share one); `address` is that of a
-    cluster.
+    cluster. `own` holds further options that the engine declares, by name.
     """
 
     workers: int | None = None
     cpus: int = 1
     gpus: float = 0.0
     address: str | None = None
+    own: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of the options that the user gave, but for those that every engine has."""
+        defaults = Options()
+        named = [f.name for f in fields(self) if f.name not in (*COMMON, "own")]
+        return (*(n for n in named if getattr(self, n) != getattr(defaults, n)), *self.own)
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ class Done:
 
 
 class Engine(Protocol):
-    """Places jobs, and nothing else: claims, results and progress go through the study directory.
+    """Places jobs, and nothing else: leases, results and progress go through the study directory.
 
     An engine calls `apical.study.worker.work(job, context)` for every job it is given, in some process on some machine
     that sees the study directory under the same path, and hands back what it returns. A job whose worker dies comes
@@ -110,26 +120,76 @@ class Engine(Protocol):
         ...
 
 
-ENGINES: Final = {"local": "apical.study.engines.local", "ray": "apical.study.engines.ray"}
-"""Each is a module with `start(context, options) -> Engine`."""
+@dataclass(frozen=True)
+class EngineDescriptor:
+    """An engine by name: what starts it, and the options that it has beside `workers` and `cpus`.
+
+    `start(context, options)` gives an `Engine` with its workers; as "module:function" it is imported when needed.
+    `package` is what that import needs and the extra of the same name installs.
+    """
+
+    name: str
+    start: "str | Callable[[Context, Options], Engine]"
+    options: tuple[str, ...] = ()
+    package: str = ""
+
+    def check(self, options: Options) -> None:
+        """Refuse an option that this engine does not have."""
+        for name in options.given:
+            if name not in self.options:
+                others = [engine.name for engine in ENGINES.values() if name in engine.options]
+                hint = f": use {' or '.join(others)}" if others else ""
+                raise InvalidArgumentError(
+                    f"engine {self.name!r} has no option {name!r}; it has {', '.join((*COMMON, *self.options))}{hint}"
+                )
 
 
-def check_name(name: str) -> None:
-    """Refuse an engine that does not exist."""
+COMMON: Final = ("workers", "cpus")
+ENGINES: Final = {
+    engine.name: engine
+    for engine in (
+        EngineDescriptor("local", "apical.study.engines.local:start"),
+        EngineDescriptor("ray", "apical.study.engines.ray:start", ("gpus", "address"), package="ray"),
+    )
+}
+
+
+def register_engine(name: str, start: "Callable[[Context, Options], Engine]", *, options: Iterable[str] = ()) -> None:
+    """Add an engine: `start(context, options)` gives an `apical.study.engines.base.Engine`.
+
+    `options` names what it takes beside `workers` and `cpus`: `gpus`, `address`, and any of its own, which the user
+    gives as `Options(own={...})` or `--engine-option name=value`. `apical study run --engine NAME` knows the engine
+    where a module that the study imports calls this.
+    """
+    if not (isinstance(name, str) and re.fullmatch(r"\w[\w-]*", name)):
+        raise InvalidArgumentError(f"{name!r} cannot name an engine: use letters, digits, '-' and '_'")
+    if name in ENGINES:
+        raise InvalidArgumentError(f"there is an engine {name!r} already: register yours under another name")
+    if not callable(start):
+        raise InvalidArgumentError(f"start of engine {name!r} is {start!r}, but must be a function")
+    ENGINES[name] = EngineDescriptor(name, start, tuple(options))
+
+
+def find(name: str) -> EngineDescriptor:
+    """The engine of that name, or those that there are."""
     if name not in ENGINES:
-        raise InvalidArgumentError(f"engine is {name!r}, but must be one of {', '.join(ENGINES)}")
+        more = "register_engine adds your own, in a module that the study imports"
+        raise InvalidArgumentError(unknown("engine", name, ENGINES, more))
+    return ENGINES[name]
 
 
 def start(name: str, context: Context, options: Options) -> Engine:
     """The engine of that name, with its workers."""
-    check_name(name)
-    if name == "local" and (options.address or options.gpus):
-        raise InvalidArgumentError("an address and GPUs per trial are for a cluster, but engine is 'local': use ray")
+    engine = find(name)
+    engine.check(options)
+    if not isinstance(engine.start, str):
+        return engine.start(context, options)
+    module, _, function = engine.start.partition(":")
     try:
-        module = import_module(ENGINES[name])
+        begin: Callable[[Context, Options], Engine] = getattr(import_module(module), function)
     except ModuleNotFoundError as error:
-        if error.name != name:
+        if not engine.package or error.name != engine.package:
             raise
-        raise MissingExtraError(f"the engine {name!r} is not installed: pip install 'apical[{name}]'") from error
-    engine: Engine = module.start(context, options)
-    return engine
+        extra = f"apical[{engine.package}]"
+        raise MissingExtraError(f"the engine {name!r} is not installed: pip install {extra!r}") from error
+    return begin(context, options)

@@ -18,7 +18,7 @@ AHEAD: Final = 2
 """Jobs that a worker has: the one it does, and the next, so that it never waits for the driver."""
 PATIENCE: Final = 60.0
 """Seconds that a worker gets to write its checkpoint when it is told to stop."""
-STILLBORN: Final = 3
+MAX_STARTUP_FAILURES: Final = 3
 """Workers that may die before they can work, one after the other."""
 THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -34,48 +34,48 @@ class LocalEngine:
 
     def __init__(self, context: Context, workers: int, threads: int) -> None:
         self.context, self.threads = context, threads
-        self._stillborn = 0
-        self._crew = [self._hire() for _ in range(workers)]
+        self._startup_failures = 0
+        self._workers = [self._spawn() for _ in range(workers)]
 
     @property
     def workers(self) -> int:
-        return len(self._crew)
+        return len(self._workers)
 
     @property
     def room(self) -> int:
-        return sum(AHEAD - len(worker.jobs) for worker in self._crew)
+        return sum(AHEAD - len(worker.jobs) for worker in self._workers)
 
     def submit(self, job: Job) -> None:
-        min(self._crew, key=lambda worker: len(worker.jobs)).give(job)
+        min(self._workers, key=lambda worker: len(worker.jobs)).give(job)
 
     def wait(self, seconds: float) -> list[Done]:
-        wait([end for worker in self._crew for end in (worker.connection, worker.process.sentinel)], seconds)
-        back = [done for worker in self._crew for done in worker.take()]
-        self._crew = [worker if worker.alive else self._replace(worker) for worker in self._crew]
+        wait([end for worker in self._workers for end in (worker.connection, worker.process.sentinel)], seconds)
+        back = [done for worker in self._workers for done in worker.take()]
+        self._workers = [worker if worker.alive else self._replace(worker) for worker in self._workers]
         return back
 
     def close(self, *, stop: bool) -> None:
-        for worker in self._crew:
+        for worker in self._workers:
             worker.leave(stop=stop)
-        for worker in self._crew:
+        for worker in self._workers:
             worker.process.join(PATIENCE)
             worker.process.kill()
             worker.process.join()
             worker.connection.close()
 
-    def _hire(self) -> "_Worker":
+    def _spawn(self) -> "_Worker":
         return _Worker(self.context, self.threads)
 
     def _replace(self, worker: "_Worker") -> "_Worker":
-        self._stillborn = 0 if worker.ready else self._stillborn + 1
-        if self._stillborn >= STILLBORN:
+        self._startup_failures = 0 if worker.ready else self._startup_failures + 1
+        if self._startup_failures >= MAX_STARTUP_FAILURES:
             raise StudyError(
                 f"workers die at their start (exit code {worker.process.exitcode}): a script that runs a study must do "
                 "so under `if __name__ == '__main__':`; where memory is short, use fewer --workers"
             )
         worker.process.join()
         worker.connection.close()
-        return self._hire()
+        return self._spawn()
 
 
 class _Worker:
@@ -149,7 +149,7 @@ def serve(connection: Connection, threads: int) -> None:
         for job in _jobs(connection):
             outcomes = work(job, context)
             connection.send(outcomes)
-            if any(outcome.ending == "stopped" for outcome in outcomes):
+            if any(outcome.status == "stopped" for outcome in outcomes):
                 break
 
 

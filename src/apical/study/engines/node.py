@@ -56,7 +56,7 @@ class Place:
 
 
 def perform(place: Place, job: bytes) -> list[Outcome]:
-    """Do a job; what is wrong with the node makes it hopeless, in one sentence."""
+    """Do a job; what is wrong with the node is fatal, and said in one sentence."""
     _settle(place)
     from apical.study.worker import work  # noqa: PLC0415  it imports torch
 
@@ -66,7 +66,7 @@ def perform(place: Place, job: bytes) -> list[Outcome]:
         _keep_data()
         return work(opened, pickle.loads(place.context))
     except ApicalError as error:
-        return [Outcome(trial.digest, "hopeless", str(error)) for trial in opened.trials]
+        return [Outcome(trial.digest, "fatal", str(error)) for trial in opened.trials]
 
 
 def _settle(place: Place) -> None:

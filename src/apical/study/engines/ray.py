@@ -109,7 +109,7 @@ def _done(job: Job, task: Any) -> Done:
     except TaskCancelledError:
         return Done(job, tuple(Outcome(trial.digest, "stopped") for trial in job.trials))
     except RayTaskError as error:
-        return Done(job, tuple(Outcome(trial.digest, "hopeless", _refused(error)) for trial in job.trials))
+        return Done(job, tuple(Outcome(trial.digest, "fatal", _refused(error)) for trial in job.trials))
     except RayError:
         return Done(job)
 
