@@ -47,7 +47,7 @@ def section(command: tree.Command) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def row(parameter: tree.Parameter) -> str:
+def row(parameter: tree.Argument) -> str:
     """A line of the table."""
     names = " ".join(f"`{name}`" for name in parameter.names)
     more = " (required)" if parameter.required else f" (default: `{parameter.default}`)" if parameter.default else ""

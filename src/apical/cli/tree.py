@@ -12,7 +12,7 @@ from apical.cli import COMMANDS
 
 
 @dataclass(frozen=True)
-class Parameter:
+class Argument:
     """An option (`names` start with dashes) or an argument; a `flag` takes no value."""
 
     names: tuple[str, ...]
@@ -34,7 +34,7 @@ class Command:
     summary: str
     text: str
     examples: tuple[str, ...]
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[Argument, ...]
     commands: tuple["Command", ...] = ()
 
     @property
@@ -65,12 +65,12 @@ def _command(path: tuple[str, ...], found: Any) -> Command:
     return Command(path, summary, text, examples, parameters, tuple(_command((*path, n), c) for n, c in below.items()))
 
 
-def _parameter(found: Any) -> Parameter:
+def _parameter(found: Any) -> Argument:
     argument = found.param_type_name == "argument"
     names = (found.name,) if argument else (*found.opts, *found.secondary_opts)
     flag = getattr(found, "is_flag", False)
     bare = flag or found.default is None or callable(found.default)
-    return Parameter(
+    return Argument(
         names=names,
         help=found.help or "",
         flag=flag,

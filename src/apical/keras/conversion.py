@@ -7,8 +7,8 @@ import keras
 
 from apical.errors import ConversionError
 from apical.keras import graph
-from apical.keras.plan import Filter, Plan
-from apical.keras.report import ConversionReport, Row
+from apical.keras.plan import ConversionPlan, Filter
+from apical.keras.report import Change, ConversionReport
 from apical.keras.unit import parse
 from apical.nn.unit import Unit
 
@@ -41,7 +41,7 @@ def convert(
         )
     wanted = parse(unit)
     every: Filter = lambda _name, _layer: True  # noqa: E731
-    plan = Plan(list(graph.members(model)), wanted, filter_fn or every, tuple(kinds), keep_function)
+    plan = ConversionPlan(list(graph.members(model)), wanted, filter_fn or every, tuple(kinds), keep_function)
     if not any(row.converted for row in plan.rows):
         raise ConversionError(_nothing(model, wanted, plan.rows))
     call = plan.call if plan.sides else None  # clone_model refuses it for sequential models, which have no sums
@@ -50,7 +50,7 @@ def convert(
     return ConversionReport(copy, str(wanted), plan.rows)
 
 
-def _nothing(model: Any, unit: Unit, rows: list[Row]) -> str:
+def _nothing(model: Any, unit: Unit, rows: list[Change]) -> str:
     """Why nothing was converted, and the call that would."""
     other = sorted({f"{row.name}: {row.reason}" for row in rows if not row.reason.endswith("to convert")})
     if rows and not other:

@@ -13,7 +13,7 @@ from apical.errors import ConversionError
 from apical.keras import graph
 from apical.keras.branches import join, reseeded
 from apical.keras.pyramidal import PyramidalConv1D, PyramidalConv2D, PyramidalDense
-from apical.keras.report import Row
+from apical.keras.report import Change
 from apical.keras.unit import layer as layer_of
 from apical.nn.unit import Unit
 
@@ -42,7 +42,7 @@ class Side:
         return self.activation(x if self.norm is None else self.norm(x))
 
 
-class Plan:
+class ConversionPlan:
     """Made of the members of a model; give `clone` and `call` to Keras, then `copy_weights`; `rows` is the report."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Plan:
     ) -> None:
         self.unit, self.filter_fn, self.kinds, self.keep_function = unit, filter_fn, kinds, keep_function
         self.branches = {"basal": unit.basal} | ({"apical": unit.apical} if unit.pyramidal else {})
-        self.rows: list[Row] = []
+        self.rows: list[Change] = []
         self.sides: list[Side] = []
         self._makers: dict[int, Callable[[Any], Any]] = {}
         self._pairs: list[tuple[Any, Any]] = []
@@ -73,7 +73,7 @@ class Plan:
             self._makers[id(operation)] = self._with_activation
         elif not reason:
             reason = self._plan_neuron(operation, before)
-        self.rows.append(Row(name, before, before if reason else str(self.unit), reason))
+        self.rows.append(Change(name, before, before if reason else str(self.unit), reason))
 
     def _why_kept(self, name: str, operation: Any, before: str) -> str:
         if before not in self.kinds:

@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Row:
+class Change:
     """One activation: where, what it was, what it became, and why where it stayed."""
 
     name: str
@@ -25,15 +25,15 @@ class ConversionReport:
 
     model: Any
     unit: str
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Change] = field(default_factory=list)
 
     @property
-    def converted(self) -> list[Row]:
+    def converted(self) -> list[Change]:
         """The activations that were replaced."""
         return [row for row in self.rows if row.converted]
 
     @property
-    def kept(self) -> list[Row]:
+    def kept(self) -> list[Change]:
         """The activations that stayed, each with its reason."""
         return [row for row in self.rows if not row.converted]
 

@@ -7,6 +7,19 @@ from apical.models import mlp, lenet, vgg, resnet, char_cnn, neuron  # noqa: F40
 # isort: on
 from apical.models.registry import create, register, stacks, takes_unit, unit_for
 from apical.models.registry import names as list  # noqa: A004
-from apical.models.summary import Row, Summary, summary
+from apical.models.summary import LayerSummary, Summary, summary
 
-__all__ = ["Row", "Summary", "create", "list", "register", "stacks", "summary", "takes_unit", "unit_for"]
+Row = LayerSummary  # its former name
+
+__all__ = [
+    "LayerSummary",
+    "Row",
+    "Summary",
+    "create",
+    "list",
+    "register",
+    "stacks",
+    "summary",
+    "takes_unit",
+    "unit_for",
+]

@@ -42,7 +42,7 @@ class Conv(NamedTuple):
         )  # fmt: skip
 
 
-class Kind(NamedTuple):
+class BlockShape(NamedTuple):
     """A kind of block: how many channels it has for each of its width, and its convolutions."""
 
     expansion: int
@@ -60,8 +60,8 @@ class Kind(NamedTuple):
         ]
 
 
-BASIC = Kind(1, (3, 3))
-BOTTLENECK = Kind(4, (1, 3, 1))
+BASIC = BlockShape(1, (3, 3))
+BOTTLENECK = BlockShape(4, (1, 3, 1))
 
 
 class Block(nn.Module):
@@ -121,7 +121,7 @@ class ResNet(nn.Module):
     def __init__(
         self,
         unit: Unit,
-        kind: Kind,
+        kind: BlockShape,
         depths: tuple[int, ...],
         *,
         in_channels: int = 3,
@@ -147,7 +147,7 @@ class ResNet(nn.Module):
         return conv.neurons(layers)
 
     def _blocks(
-        self, layers: Layers, kind: Kind, depths: tuple[int, ...], widths: tuple[int, ...]
+        self, layers: Layers, kind: BlockShape, depths: tuple[int, ...], widths: tuple[int, ...]
     ) -> Iterator[nn.Module]:
         return (Block(layers, convs) for convs in _plan(kind, depths, widths))
 
@@ -171,7 +171,7 @@ class ApicalResNet(ResNet):
     By default they start where the identity skip did. A dendrite that would start before the first block starts there.
     """
 
-    def __init__(self, unit: Unit, kind: Kind, depths: tuple[int, ...], *, reach: int | None = None, **dims: Any):
+    def __init__(self, unit: Unit, kind: BlockShape, depths: tuple[int, ...], *, reach: int | None = None, **dims: Any):
         self._reach = len(kind.kernels) if reach is None else reach
         if not isinstance(self._reach, int) or self._reach < 1:
             raise InvalidArgumentError(f"reach is {reach!r}, but must be a number of layers from 1 on")
@@ -181,7 +181,7 @@ class ApicalResNet(ResNet):
         return conv.neurons(layers.basal)
 
     def _blocks(
-        self, layers: Layers, kind: Kind, depths: tuple[int, ...], widths: tuple[int, ...]
+        self, layers: Layers, kind: BlockShape, depths: tuple[int, ...], widths: tuple[int, ...]
     ) -> Iterator[nn.Module]:
         before: list[Conv] = []
         for convs in _plan(kind, depths, widths):
@@ -198,7 +198,7 @@ def _stem(in_channels: int, width: int, stem: Stem) -> Conv:
     return Conv(in_channels, width, 7, 2) if stem == 224 else Conv(in_channels, width, 3)
 
 
-def _plan(kind: Kind, depths: tuple[int, ...], widths: tuple[int, ...]) -> Iterator[list[Conv]]:
+def _plan(kind: BlockShape, depths: tuple[int, ...], widths: tuple[int, ...]) -> Iterator[list[Conv]]:
     """The convolutions of every block; each stage but the first begins with a stride of 2."""
     channels = widths[0]
     for stage, (depth, width) in enumerate(zip(depths, widths, strict=False)):
@@ -220,7 +220,9 @@ def _accept_torchvision(model: nn.Module, state: dict[str, Any], prefix: str, *_
             state[prefix + own] = state.pop(theirs)
 
 
-def _create(unit: Unit, kind: Kind, depths: tuple[int, ...], skip: Skip, reach: int | None, **dims: Any) -> ResNet:
+def _create(
+    unit: Unit, kind: BlockShape, depths: tuple[int, ...], skip: Skip, reach: int | None, **dims: Any
+) -> ResNet:
     if skip == "apical":
         return ApicalResNet(unit, kind, depths, reach=reach, **dims)
     if skip != "identity":

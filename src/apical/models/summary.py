@@ -17,7 +17,7 @@ _NEURONS = (Neuron, PyramidalLinear, PyramidalConv1d, PyramidalConv2d, Pyramidal
 
 
 @dataclass
-class Row:
+class LayerSummary:
     """One call of a layer: the shape is without the batch, shared parameters count where they come first."""
 
     name: str
@@ -32,7 +32,7 @@ class Summary:
     """The layers and the totals; printing it shows the table."""
 
     input_size: tuple[int, ...]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[LayerSummary] = field(default_factory=list)
     parameters: int = 0
     multiply_adds: int = 0
 
@@ -128,7 +128,9 @@ class _Recorder:
         def write(_: nn.Module, __: Any, output: Any) -> None:
             shape = tuple(output.shape[1:]) if isinstance(output, Tensor) else ()
             count = self._parameters(parts)
-            self._result.rows.append(Row(name, _describe(module), shape, count, self._pending.pop(id(module), 0)))
+            self._result.rows.append(
+                LayerSummary(name, _describe(module), shape, count, self._pending.pop(id(module), 0))
+            )
 
         return [*(part.register_forward_hook(multiply) for part in products), module.register_forward_hook(write)]
 
