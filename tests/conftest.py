@@ -14,10 +14,10 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 os.environ.setdefault("KERAS_HOME", tempfile.mkdtemp(prefix="keras-home-"))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-# Where a change is judged, the same examples are tried every time; elsewhere hypothesis looks for new ones.
-hypothesis.settings.register_profile("repeatable", derandomize=True)
-if os.environ.get("CI"):
-    hypothesis.settings.load_profile("repeatable")
+# No deadlines: a busy machine is no fault. Where a change is judged, the same examples are tried every time; elsewhere
+# hypothesis looks for new ones.
+hypothesis.settings.register_profile("apical", deadline=None, derandomize=bool(os.environ.get("CI")))
+hypothesis.settings.load_profile("apical")
 
 
 @pytest.fixture(autouse=True)

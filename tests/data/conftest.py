@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from apical.data.checks import sha256_of_file
+from apical.data.sets import imagenet
 from apical.data.sets.tiny_imagenet_classes import WNIDS
 
 
@@ -48,6 +50,7 @@ class Fabricate:
     """Makes data sets below `root`; every method gives the folder to name as --root."""
 
     root: Path
+    monkeypatch: pytest.MonkeyPatch
 
     jpeg = staticmethod(jpeg)
     wav = staticmethod(wav)
@@ -127,6 +130,7 @@ class Fabricate:
         kinds = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O")]
         synsets = np.array([(ids[i], wnids[i], f"word {i}, more") for i in range(1000)], kinds)
         savemat(kit / "meta.mat", {"synsets": synsets})
+        self.monkeypatch.setattr(imagenet, "META_SHA256", sha256_of_file(kit / "meta.mat"))
         (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("\n".join(str(ids[i]) for i in (3, 5, 7)))
         for i in (3, 5, 900):
             (folder / "train" / wnids[i]).mkdir(parents=True)
@@ -146,7 +150,7 @@ class Fabricate:
 
 
 @pytest.fixture
-def fabricate(tmp_path: Path) -> Fabricate:
+def fabricate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fabricate:
     folder = tmp_path / "raw files"
     folder.mkdir()
-    return Fabricate(folder)
+    return Fabricate(folder, monkeypatch)

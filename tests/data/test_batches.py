@@ -35,7 +35,7 @@ def test_epochs_and_seeds_differ():
     assert len(orders) == 25
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 120), st.integers(1, 6), st.integers(0, 99), st.integers(0, 99), st.booleans(), st.booleans())
 def test_ranks_side_by_side_are_one_process(size, world, seed, epoch, shuffle, drop_last):
     how = {"seed": seed, "shuffle": shuffle, "drop_last": drop_last}
@@ -64,7 +64,7 @@ def test_the_number_of_threads_changes_nothing(name, threads, home, fabricate):
         torch.set_num_threads(before)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(1, 120), st.integers(0, 9), st.integers(1, 4))
 def test_prefetching_changes_nothing(size, epoch, ahead):
     plain = list(DIGITS.batches(size, shuffle=True, prefetch=0).epoch(epoch))

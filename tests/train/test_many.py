@@ -33,7 +33,18 @@ PYRAMIDAL = (
     "pynrelu", "pynrbf", "pynswish", "pynada(alpha=0.3)", "pynada(alpha=learn)", "leaky_pynada",
     "leaky_pynada(alpha=learn,scope=channel)",
 )  # fmt: skip
+OTHERS = (
+    "gelu", "elu(alpha=0.5)", "elu", "prelu", "sine(omega=2)", "sine(omega=learn)", "sine", "gcu", "rbf(s=2)", "rbf",
+    "softplus(beta=2)", "mish",
+)  # fmt: skip
+WRITTEN_OUT = (
+    "pyramidal(basal=gelu,apical=ada(alpha=0.5))", "pyramidal(basal=ada(alpha=0.3),apical=tanh)", "pynada",
+    "pyramidal(basal=relu,apical=sine(omega=learn))",
+)  # fmt: skip
 STACKS = {
+    "mlp, other kinds": [replace(MLP, unit=u) for u in OTHERS],
+    "mlp, branches": [replace(MLP, unit=u) for u in WRITTEN_OUT],
+    "lenet, other kinds": [replace(LENET, unit=u) for u in ("gelu", "elu(alpha=0.5)", "prelu", "sine(omega=learn)")],
     "mlp": [replace(MLP, unit=u) for u in STANDARD],
     "mlp, pyramidal": [replace(MLP, unit=u) for u in PYRAMIDAL],
     "mlp, learning rates and decay": [

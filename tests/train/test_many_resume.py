@@ -188,7 +188,7 @@ def test_weights_that_are_not_finite_at_the_end_of_an_epoch_give_back_the_last_c
 
         session.check_weights = check
 
-    from apical.train.stack.grouping import trials
+    from apical.train.stack import trials
 
     class Poisoned(trials.StackSession):
         def __init__(self, *arguments):

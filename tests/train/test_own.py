@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from apical import models
 from apical.errors import InvalidArgumentError, TrainingError
+from apical.nn import kinds, register_unit
 from apical.train import (
     Execution,
     TestResult,
@@ -31,6 +33,8 @@ CURVE = TrialSpec.paper("sin", "mlp-approx", epochs=2, passes=5)
 def registries(monkeypatch):
     for module in (metrics, losses):
         monkeypatch.setattr(module, "_REGISTERED", {})
+    for module in (kinds, models.registry):
+        monkeypatch.setattr(module, "_REGISTERED", dict(module._REGISTERED))
 
 
 def doubt(log_probabilities, labels):
@@ -106,6 +110,95 @@ def test_a_loss_of_a_regression_says_what_its_outputs_mean(tmp_path):
     assert set(result.validation) == {"mae", "mse", "loss"}
     with pytest.raises(TrainingError, match="digits is a classification task: use cross-entropy or binary"):
         run(replace(MLP, loss="log-cosh"), ONE_THREAD, tmp_path / "digits")
+
+
+class Bump(torch.nn.Module):
+    """A module of one's own that says nothing about its width."""
+
+    def __init__(self, width=1.0):
+        super().__init__()
+        self.width = width
+
+    def forward(self, x):
+        return torch.exp(-((x / self.width) ** 2))
+
+
+class OwnConv(torch.nn.Module):
+    """Convolutions without pooling; `times` makes it another network than its children one after the other."""
+
+    def __init__(self, unit, *, times=1.0, dropout=False, outputs=10):
+        super().__init__()
+        layers = unit.layers()
+        self.first, self.second = layers.conv(2, 1, 3, 3), layers.conv(2, 3, 4, 3, stride=2)
+        if dropout:
+            self.dropout = torch.nn.Dropout()
+        self.head, self.times = torch.nn.Linear(16, outputs), times
+
+    def forward(self, x):
+        return self.times * self.head(self.second(self.first(x)).flatten(1))
+
+
+def stacked_and_alone(tmp_path, specs):
+    stacked = run_many(specs, ONE_THREAD, [tmp_path / f"stacked{i}" for i in range(len(specs))])
+    assert all(r.execution.stacking.startswith(f"stacked({len(specs)}, ") for r in stacked)
+    for i, result in enumerate(stacked):
+        alone = run(specs[i], ONE_THREAD, tmp_path / f"alone{i}")
+        one, other = result.history[0], alone.history[0]
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-3)
+        assert one["learned"] == pytest.approx(other["learned"], rel=1e-2)
+        for what, values in one["dynamics"].items():
+            assert values == pytest.approx(other["dynamics"][what], rel=1e-2, abs=1e-3)
+
+
+def test_kinds_of_ones_own_are_stacked_where_they_say_so(tmp_path):
+    def wave(x, width, height):
+        return height * torch.sin(x / width)
+
+    register_unit("wave", function=wave, parameters={"width": 1.0, "height": 1.0}, stack=True)
+    register_unit("bump", activation=Bump, parameters={"width": 1.0}, stack=True)
+    units = ("wave(height=learn)", "wave(width=2)", "wave(width=learn,height=learn,scope=channel)", "bump",
+             "bump(width=2)")  # fmt: skip
+    stacked_and_alone(tmp_path, [replace(MLP, unit=u) for u in units])
+
+
+def test_branches_of_ones_own_are_stacked(tmp_path):
+    register_unit("bump", activation=Bump, parameters={"width": 1.0}, stack=True)
+    register_unit("pynbump", basal="relu", apical="bump")
+    stacked_and_alone(tmp_path, [replace(MLP, unit=u) for u in ("pynbump(width=2)", "pynada", "pynbump")])
+
+
+def test_a_module_that_learns_by_itself_cannot_be_stacked(tmp_path):
+    register_unit("own_prelu", activation=torch.nn.PReLU, stack=True)
+    specs = [replace(MLP, unit=u) for u in ("own_prelu", "relu")]
+    with pytest.raises(TrainingError, match="PReLU learns parameters that a stack cannot tell apart"):
+        run_many(specs, ONE_THREAD, [tmp_path / "a", tmp_path / "b"])
+
+
+def test_a_network_of_ones_own_is_stacked_where_it_says_so(tmp_path):
+    models.register("own-conv", OwnConv, stacks=True)
+    stacked_and_alone(tmp_path, [replace(MLP, model="own-conv", dims={}, unit=u) for u in ("ada", "relu")])
+
+
+@pytest.mark.parametrize(
+    ("dims", "sentence"),
+    [({"times": 2.0}, "gives other values than the trial alone"), ({"dropout": True}, "layer 'dropout' cannot be")],
+)
+def test_a_network_that_stacks_otherwise_than_it_says_is_refused(dims, sentence, tmp_path):
+    models.register("own-conv", OwnConv, stacks=True)
+    specs = [replace(MLP, model="own-conv", dims=dims, unit=u) for u in ("ada", "relu")]
+    with pytest.raises(TrainingError, match=sentence):
+        run_many(specs, ONE_THREAD, [tmp_path / "a", tmp_path / "b"])
+
+
+def test_a_gradient_by_hand_that_is_not_that_of_the_loss_is_refused(tmp_path):
+    def wrong(outputs, labels):
+        own, gradient = smooth_gradients(outputs, labels)
+        return own, 1.01 * gradient
+
+    register_loss("smooth", compute=smooth, gradient_of_each=wrong)
+    specs = [replace(MLP, loss="smooth", unit=u) for u in ("ada", "relu")]
+    with pytest.raises(TrainingError, match="gradient of the loss"):
+        run_many(specs, ONE_THREAD, [tmp_path / "a", tmp_path / "b"])
 
 
 @pytest.mark.parametrize("register", [register_metric, register_loss])

@@ -2,6 +2,7 @@
 
 A worker is `python -m apical.data.workers`: it reads one job a line from stdin, answers one line on stdout, and ends
 when stdin does, so that none survives a parent that was killed. No module of the caller is imported a second time.
+(joblib's workers take twice as long to start, and outlive a killed parent by minutes.)
 """
 
 import hashlib
@@ -92,7 +93,7 @@ def _answers(
         pool = stack.enter_context(ThreadPoolExecutor(count))
         for process in processes:
             stack.callback(process.kill)  # runs first of all: frees threads that wait for an answer
-            pool.submit(_serve, process, paths, jobs, answers)
+            pool.submit(_feed, process, paths, jobs, answers)
         for _ in range(0, len(paths), CHUNK):
             answer = answers.get()
             if isinstance(answer, Exception):
@@ -110,11 +111,11 @@ def _worker(target: Path, decoding: Decoding) -> "subprocess.Popen[str]":
         encoding="utf-8",
         env=environment,
     )
-    _say(process, {"target": str(target), **asdict(decoding)})
+    _send(process, {"target": str(target), **asdict(decoding)})
     return process
 
 
-def _serve(
+def _feed(
     process: "subprocess.Popen[str]",
     paths: Sequence[Path],
     jobs: "SimpleQueue[int]",
@@ -124,15 +125,15 @@ def _serve(
     try:
         while True:
             start = jobs.get_nowait()
-            _say(process, {"start": start, "paths": [str(p) for p in paths[start : start + CHUNK]]})
-            answers.put((start, _hear(process)))
+            _send(process, {"start": start, "paths": [str(p) for p in paths[start : start + CHUNK]]})
+            answers.put((start, _receive(process)))
     except Empty:
         pass
     except Exception as error:
         answers.put(error)
 
 
-def _say(process: "subprocess.Popen[str]", message: dict[str, Any]) -> None:
+def _send(process: "subprocess.Popen[str]", message: dict[str, Any]) -> None:
     assert process.stdin is not None
     try:
         process.stdin.write(json.dumps(message) + "\n")
@@ -141,7 +142,7 @@ def _say(process: "subprocess.Popen[str]", message: dict[str, Any]) -> None:
         raise DataError(ENDED) from error
 
 
-def _hear(process: "subprocess.Popen[str]") -> dict[str, Any]:
+def _receive(process: "subprocess.Popen[str]") -> dict[str, Any]:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from apical.train.spec import TrialSpec as TrialSpec
     from apical.train.stack.grouping import stack_bytes as stack_bytes
     from apical.train.stack.grouping import stack_key as stack_key
+    from apical.train.stack.grouping import unstackable_reason as unstackable_reason
     from apical.train.stack.grouping import why_alone as why_alone
     from apical.train.stack.session import memory_of as memory_of
     from apical.train.stack.trials import run_many as run_many
@@ -46,6 +47,7 @@ _HOME = {
     "run_many": "stack.trials.run_many",
     "stack_bytes": "stack.grouping.stack_bytes",
     "stack_key": "stack.grouping.stack_key",
+    "unstackable_reason": "stack.grouping.unstackable_reason",
     "why_alone": "stack.grouping.why_alone",
 }
 

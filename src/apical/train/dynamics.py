@@ -14,16 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from apical.kernels import composite
+from apical.nn import kinds
 from apical.nn.activations import ADA, Activation, Shared
+from apical.nn.layers import Neuron
 from apical.nn.pyramidal import _Pyramidal
 
 Shares = dict[str, dict[str, float | None]]
 
 SATURATED = 5.0
-_TORCH = (
-    nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.SiLU, nn.GELU, nn.ELU, nn.SELU, nn.CELU, nn.Sigmoid, nn.Hardtanh, nn.ReLU6,
-    nn.Hardswish, nn.Mish, nn.Softplus, nn.PReLU, nn.RReLU, nn.LogSigmoid, nn.Hardsigmoid, nn.Threshold,
-)  # fmt: skip
+_NAMES = [str(kinds.find(name).build).partition(":") for name in kinds.names()]
+_TORCH: tuple[type[nn.Module], ...] = (nn.PReLU, *(getattr(nn, name) for home, _, name in _NAMES if home == "torch.nn"))
 
 
 class _Counts:
@@ -89,9 +89,11 @@ def _watchers(network: nn.Module, counts: _Counts) -> Iterator[None]:
     """
     wrapped: list[tuple[Any, str]] = []
     inner: list[nn.Module] = []  # an owner about to be called by the Shared that was just counted
+    neurons = [m for m in network.modules() if isinstance(m, Neuron | _Pyramidal)]
+    theirs = {id(getattr(m, name, None)) for m in neurons for name in ("activation", "basal", "apical")}
     for name, module in network.named_modules():
-        if isinstance(module, (Activation, Shared, *_TORCH)):
-            module.forward = _counting(name, module, counts, inner)  # type: ignore[method-assign]
+        if isinstance(module, (Activation, Shared, *_TORCH)) or id(module) in theirs:
+            module.forward = _counting(name, module, counts, inner)
             wrapped.append((module, "forward"))
         elif isinstance(module, _Pyramidal):
             module._fused = _spying(name, module, counts)  # type: ignore[method-assign, assignment]
@@ -134,10 +136,11 @@ def _spying(name: str, layer: _Pyramidal, counts: _Counts) -> Callable[[Tensor, 
 
 
 def learned_values(network: nn.Module) -> dict[str, float]:
-    """Each learned alpha or beta as the network uses it, by name; the mean where there is one for each channel."""
+    """Each learned value of an activation as the network uses it, by name; the mean where each channel has one."""
     values = {}
     for name, module in network.named_modules():
-        if isinstance(module, Activation) and module.learned in module._parameters:
-            value = module.effective_alpha if isinstance(module, ADA) else getattr(module, str(module.learned))
-            values[f"{name}.{module.learned}" if name else str(module.learned)] = float(value.detach().mean())
+        own = module._parameters if isinstance(module, Activation) else {}
+        for learned in own:
+            value = module.effective_alpha if isinstance(module, ADA) else getattr(module, learned)
+            values[f"{name}.{learned}" if name else learned] = float(value.detach().mean())
     return values

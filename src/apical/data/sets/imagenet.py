@@ -1,14 +1,16 @@
 """ImageNet (ILSVRC 2012): 1,000 classes, 1.28 million images, read from their folders while training."""
 
+import hashlib
+import io
 import re
 from pathlib import Path
 
 import numpy as np
 
+from apical import imports
 from apical.data.archives import Budget, unpack
 from apical.data.checks import read_file, refuse_impostor
 from apical.data.recipe import Recipe, expect
-from apical.data.sets.mat import read_struct
 from apical.data.split import Parts, hold_out_per_class
 from apical.data.store import Draft
 from apical.errors import DataError
@@ -17,6 +19,7 @@ CLASSES, TRAIN, VALIDATION = 1_000, 1_281_167, 50_000
 HELD_OUT_PER_CLASS = 10
 LIMIT = 1 << 26
 META, TRUTH = "meta.mat", "ILSVRC2012_validation_ground_truth.txt"
+META_SHA256 = "e159ee2fe4bcc4d03e7429e7ff35e6ec553b2a901018b559f400a2b0ae117a30"
 NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG")
 
 
@@ -57,26 +60,22 @@ def build(folder: Path, draft: Draft) -> None:
 
 
 def classes(data: bytes, *, origin: object) -> tuple[dict[int, str], dict[str, str]]:
-    """ILSVRC2012_ID -> wnid and wnid -> name of the 1,000 classes, from the devkit's meta.mat.
+    """ILSVRC2012_ID -> wnid and wnid -> name of the 1,000 classes, from the devkit's meta.mat and no other file.
 
     The ID is not the rank of the sorted wnid, which is the index that networks use: ID 490 is n01751748, index 65.
     """
     refuse_impostor(data, origin)
-    rows = _synsets(data, origin)
-    wnids = {number: wnid for number, wnid, _ in rows if 1 <= number <= CLASSES}
-    if len(wnids) != CLASSES or len(set(wnids.values())) != CLASSES:
-        raise DataError(f"{origin} names {len(set(wnids.values())):,} classes where ImageNet has {CLASSES:,}")
+    # scipy's reader can crash the process on damaged files: it sees bytes that are known.
+    if (digest := hashlib.sha256(data).hexdigest()) != META_SHA256:
+        raise DataError(
+            f"{origin} is not the meta.mat of ImageNet's devkit (sha256 {digest[:12]}..., expected "
+            f"{META_SHA256[:12]}...): take it from ILSVRC2012_devkit_t12.tar.gz"
+        )
+    loadmat = imports.optional("scipy.io", extra="lab").loadmat
+    synsets = loadmat(io.BytesIO(data), squeeze_me=True, variable_names=["synsets"])["synsets"]
+    rows = [(int(s["ILSVRC2012_ID"]), str(s["WNID"]), str(s["words"])) for s in synsets]
+    wnids = {number: wnid for number, wnid, _ in rows if number <= CLASSES}
     return wnids, {wnid: words.split(",")[0] for _, wnid, words in rows}
-
-
-def _synsets(data: bytes, origin: object) -> list[tuple[int, str, str]]:
-    rows = []
-    for row in read_struct(data, "synsets", origin=origin):
-        number, wnid, words = (row.get(field) for field in ("ILSVRC2012_ID", "WNID", "words"))
-        if not (isinstance(number, float) and number.is_integer() and isinstance(wnid, str) and isinstance(words, str)):
-            raise DataError(f"{origin} is not the meta.mat of ImageNet's devkit: a class lacks its ID, wnid or words")
-        rows.append((int(number), wnid, words))
-    return rows
 
 
 def truth(path: Path) -> list[int]:
@@ -101,7 +100,7 @@ def validation_files(
     folder: Path, ids: list[int], wnids: dict[int, str], rank: dict[str, int]
 ) -> list[tuple[Path, int]]:
     """Every validation image and its class by the devkit's ground truth; val/ may be flat or hold class folders."""
-    found = []
+    images = []
     for path in sorted((folder / "val").rglob("[!.]*.JPEG"), key=lambda p: p.name):
         match = NAME.fullmatch(path.name)
         if match is None or not 1 <= int(match[1]) <= len(ids):
@@ -111,8 +110,8 @@ def validation_files(
         wnid = wnids[ids[int(match[1]) - 1]]
         if path.parent.name in rank and path.parent.name != wnid:
             raise DataError(f"{path} lies in {path.parent.name}, but the devkit says that it shows {wnid}")
-        found.append((path, rank[wnid]))
-    return found
+        images.append((path, rank[wnid]))
+    return images
 
 
 def large() -> Budget:

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from apical.errors import TrainingError
 from apical.kernels import choice, composite, eager
-from apical.nn.activations import ADA, FLOOR, RBF, LeakyADA, Shared, Swish
+from apical.nn import activations as own_activations
+from apical.nn.activations import ADA, FLOOR, Shared
 from apical.nn.pyramidal import _Pyramidal
 from apical.train.stack.parameters import Parameters, Stacked
 
@@ -43,13 +44,13 @@ class Activation:
             self.groups.append(maker)
         self._sizes = [group.count * outputs * (1 + self.pyramidal) for group in self.groups]
 
-    def look(self, z: Tensor) -> None:
+    def note(self, z: Tensor) -> None:
         """Note the input of a call, while somebody watches."""
         if self.seen is not None:
             self.seen.append(z.detach())
 
     def __call__(self, z: Tensor) -> Tensor:
-        self.look(z)
+        self.note(z)
         if len(self.groups) == 1:
             return self.groups[0].function(z)
         return torch.cat([group.function(part) for group, part in self.parts(z)], self.dim)
@@ -68,7 +69,7 @@ class Fused:
         assert group.kernel is not None
         self.activation, self.kernel, self.learned = activation, group.kernel, activation.learned
         self._shape = group.count, group.outputs
-        self._rooms = Rooms()
+        self._buffers = BufferPool()
         self._bound: dict[int, Any] = {}
         self._saved: tuple[Tensor, Any] | None = None
 
@@ -80,21 +81,21 @@ class Fused:
         return function.groups[0].kernel is not None and choice.path(torch.empty(1)) == "native"
 
     def forward(self, z: Tensor, keep: bool) -> Tensor:
-        self.activation.look(z)
+        self.activation.note(z)
         bound, n = self._bind(z), z.shape[1]
         if not keep:
             return self.kernel.operation.forward(z, bound)
         self._saved = z, bound
-        room = self._rooms("forward", (prod(self._shape), n), z)
-        return self.kernel.operation.forward(z, bound, room)
+        out = self._buffers("forward", (prod(self._shape), n), z)
+        return self.kernel.operation.forward(z, bound, out)
 
     def backward(self, g: Tensor) -> Tensor:
         saved, self._saved = self._saved, None
         assert saved is not None
         z, bound = saved
-        room = g if len(z) == len(g) else self._rooms("backward", z.shape, z)  # less memory, fewer misses of the cache
+        out = g if len(z) == len(g) else self._buffers("backward", z.shape, z)  # less memory, fewer misses of the cache
         wanted = bool(self.learned), False
-        below, alpha, _ = self.kernel.operation.backward(z, g, bound, wanted, room)
+        below, alpha, _ = self.kernel.operation.backward(z, g, bound, wanted, out)
         for stacked in self.learned:
             assert alpha is not None
             stacked.gradient.add_(alpha.view(self._shape).sum_to_size(stacked.gradient.shape))
@@ -122,36 +123,38 @@ class _Maker:
     def __init__(self, parameters: Parameters, learned: list[Stacked], count: int, outputs: int, dim: int) -> None:
         self.parameters, self.learned = parameters, learned
         self.count, self.outputs, self.dim = count, outputs, dim
-        self.function: Function = torch.relu
-        self.alpha: Callable[[], Tensor] | None = None
-        """One alpha for each channel, where the kind has one."""
+        self.function: Function
+        self.alphas: list[Callable[[], Tensor] | None] = []
+        """Of each branch one alpha for each channel, where its kind is ADA's."""
         self.kernel: _Kernel | None = None
         """What the function calls, where it is nothing but one call."""
 
     def standard(self, modules: Sequence[nn.Module]) -> Function:
+        """As the descriptors of kinds say: the fused kernel, a function with values, or one module for all."""
         own = [_owner(m) for m in modules]
         one: Any = own[0]
         if isinstance(one, ADA):
-            operation = eager.Ada(one.leak, FLOOR if one.learned in one._parameters else 0.0, self.dim)
-            return self._one_call(operation, own)
-        if isinstance(one, Swish):
-            beta = self._values(own, "beta")
-            return lambda x: eager.swish(x, beta(), self.dim)
-        if isinstance(one, RBF):
-            return lambda x: eager.rbf(x, one.s, self.dim)
-        if isinstance(one, nn.LeakyReLU):
-            return lambda x: functional.leaky_relu(x, one.negative_slope)
-        return torch.relu if isinstance(one, nn.ReLU) else torch.tanh
+            return self._one_call(eager.Ada(one.leak, _floor(one), self.dim), own)
+        self.alphas.append(None)
+        if isinstance(one, own_activations.Activation):
+            values = {name: self._shared_or_each(own, name) for name in settings(one)}
+            return lambda x: one.compute(x, self.dim, **{name: value() for name, value in values.items()})
+        if any(True for _ in one.parameters()):
+            raise TrainingError(
+                f"{type(one).__name__} learns parameters that a stack cannot tell apart: derive it from "
+                "apical.nn.activations.Activation with a `compute`, or register its unit without stack=True"
+            )
+        return one  # type: ignore[no-any-return]
 
     def pyramidal(self, layers: Sequence[Any]) -> Function:
         basal, apical = [layer.basal for layer in layers], [_owner(layer.apical) for layer in layers]
         one: Any = apical[0]
-        if isinstance(one, ADA):
-            leak = basal[0].negative_slope if isinstance(basal[0], nn.LeakyReLU) else 0.0
-            floor = FLOOR if one.learned in one._parameters else 0.0
-            operation = eager.Pyramidal(one.leak, floor, self.dim, leak, self.count)
-            return self._one_call(operation, apical)
+        if isinstance(one, ADA) and type(basal[0]) in (nn.ReLU, nn.LeakyReLU):
+            self.alphas.append(None)
+            leak = getattr(basal[0], "negative_slope", 0.0)
+            return self._one_call(eager.Pyramidal(one.leak, _floor(one), self.dim, leak, self.count), apical)
         first, second = self.standard(basal), self.standard(apical)
+        self.kernel = None  # two calls
 
         def both(z: Tensor) -> Tensor:
             halves = composite.branches(z, self.count, self.dim)
@@ -161,8 +164,16 @@ class _Maker:
 
     def _one_call(self, operation: eager.Operation, modules: Sequence[nn.Module]) -> Function:
         alpha, c = self._values(modules, "alpha"), self._values(modules, "c")
-        self.alpha, self.kernel = alpha, _Kernel(operation, alpha, c)
+        self.alphas.append(alpha)
+        self.kernel = _Kernel(operation, alpha, c)
         return lambda z: eager.run(operation, z, alpha(), c())
+
+    def _shared_or_each(self, modules: Sequence[nn.Module], name: str) -> Callable[[], Any]:
+        """The number or word that all trials have, or one value for each channel."""
+        own: list[Any] = [getattr(m, name) for m in modules]
+        if isinstance(own[0], nn.Parameter) or len(set(own)) > 1:
+            return self._values(modules, name)
+        return lambda: own[0]
 
     def _values(self, modules: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
         """One value for each channel: fixed, or spread from what each trial learns."""
@@ -177,8 +188,17 @@ class _Maker:
         return lambda: learned.model.expand(shape).reshape(-1)
 
 
+def _floor(activation: ADA) -> float:
+    return FLOOR if activation.learned in activation._parameters else 0.0
+
+
 def _owner(module: nn.Module) -> nn.Module:
     return module.owner if isinstance(module, Shared) else module
+
+
+def settings(activation: own_activations.Activation) -> tuple[str, ...]:
+    """The names of the values that its `compute` takes."""
+    return tuple(name for name in activation._settings if name not in ("learnable", "num_parameters", "dim"))
 
 
 def kind(layer: Any) -> tuple[object, ...]:
@@ -186,8 +206,19 @@ def kind(layer: Any) -> tuple[object, ...]:
     if isinstance(layer, _Pyramidal):
         return kind(layer.basal), kind(layer.apical)
     own: Any = _owner(layer)
-    slope = own.leak if isinstance(own, LeakyADA) else getattr(own, "negative_slope", 0.0)
-    return type(own).__name__, slope, own is layer, tuple(p.shape for p in own.parameters())
+    learned = tuple((name, p.shape) for name, p in own.named_parameters())
+    if isinstance(own, ADA):
+        return type(own), own.leak, own is layer, learned
+    if isinstance(own, own_activations.Activation):
+        words = tuple(v for v in own._settings.values() if isinstance(v, str))
+        return type(own), getattr(own, "function", None), words, own is layer, learned
+    return tuple((type(m), _plain(m)) for m in own.modules())
+
+
+def _plain(module: nn.Module) -> tuple[object, ...]:
+    """The state of a module without parameters, for comparison."""
+    public = tuple((name, repr(value)) for name, value in vars(module).items() if not name.startswith("_"))
+    return public, tuple((name, tuple(b.flatten().tolist())) for name, b in module.named_buffers(recurse=False))
 
 
 # Memory that one step after the other uses.
@@ -196,7 +227,7 @@ def kind(layer: Any) -> tuple[object, ...]:
 # long as filling it.
 
 
-class Rooms:
+class BufferPool:
     """Tensors by name. Those of one name share their memory, whatever their shapes."""
 
     def __init__(self) -> None:
@@ -205,10 +236,10 @@ class Rooms:
 
     def __call__(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """A tensor of this shape and of the dtype of `like`, which holds whatever was written there last."""
-        found = self._views.get((name, shape))
-        if found is None:
-            found = self._views[name, shape] = self._memory_of(name, prod(shape), like.dtype).view(shape)
-        return found
+        view = self._views.get((name, shape))
+        if view is None:
+            view = self._views[name, shape] = self._memory_of(name, prod(shape), like.dtype).view(shape)
+        return view
 
     def _memory_of(self, name: str, size: int, dtype: torch.dtype) -> Tensor:
         if name not in self._memory or len(self._memory[name]) < size:

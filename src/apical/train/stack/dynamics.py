@@ -47,9 +47,10 @@ def _shares(stack: StackedNetwork) -> tuple[Shares, Shares]:
         halves = [z]
         if activation.pyramidal:
             branches, halves = ["basal", "apical"], list(composite.branches(z, activation.count, activation.dim))
-        for branch, half in zip(branches, halves, strict=True):
+        for i, (branch, half) in enumerate(zip(branches, halves, strict=True)):
             inactive[f"{name}.{branch}"] = _means(half < 0, activation)
-        saturated[f"{name}.{branches[-1]}"] = _saturated(halves[-1], activation)
+            if any(group.alphas[i] for group in activation.groups):
+                saturated[f"{name}.{branch}"] = _saturated(half, activation, i)
     return inactive, saturated
 
 
@@ -77,13 +78,14 @@ def _means(mask: Tensor, activation: Activation) -> list[float | None]:
     return channels.double().mean(1).tolist()
 
 
-def _saturated(x: Tensor, activation: Activation) -> list[float | None]:
+def _saturated(x: Tensor, activation: Activation, branch: int) -> list[float | None]:
     """The share of alpha*x > 5 for each trial whose activation has an alpha, None for the others."""
+    own = [(group, group.alphas[branch]) for group in activation.groups]
     alphas = [
-        group.alpha().clamp_min(FLOOR) if group.alpha else x.new_full((group.count * group.outputs,), float("nan"))
-        for group in activation.groups
+        alpha().clamp_min(FLOOR) if alpha else x.new_full((group.count * group.outputs,), float("nan"))
+        for group, alpha in own
     ]
     shape = [-1 if d == activation.dim else 1 for d in range(x.dim())]
     shares = _means(x * torch.cat(alphas).view(shape) > SATURATED, activation)
-    has = [group.alpha is not None for group in activation.groups for _ in range(group.count)]
-    return [share if own else None for share, own in zip(shares, has, strict=True)]
+    has = [alpha is not None for group, alpha in own for _ in range(group.count)]
+    return [share if known else None for share, known in zip(shares, has, strict=True)]

@@ -3,48 +3,42 @@
 from dataclasses import fields
 from functools import cache
 
-from apical.data.sets.toy import CORNERS, POINTS
-from apical.nn import Unit
+from apical.nn import Unit, kinds
 from apical.train import losses
 from apical.train.spec import Execution, TrialSpec
 
-NETWORKS = ("mlp-1", "mlp-2", "mlp-approx", "neuron", "lenet")
 OPTIMISERS = ("adam", "adamw")
-KINDS = (
-    "relu", "leaky_relu", "tanh", "rbf", "swish", "ada", "leaky_ada",
-    "pynrelu", "pynrbf", "pynswish", "pynada", "leaky_pynada",
-)  # fmt: skip
 OWN = ("unit", "learning_rate", "seed")
 """Fields in which the trials of a stack may differ."""
-_TOYS = {"xor": len(CORNERS), "and": len(CORNERS), "or": len(CORNERS), "sin": POINTS, "sinc": POINTS}
 
 
 def stack_key(spec: TrialSpec) -> str | None:
-    """Trials with the same key can be trained as one stack; None: this one is trained alone (`why_alone` says why).
+    """Trials with the same key can be trained as one stack; None: alone (`unstackable_reason` says why).
 
     They agree in everything but the unit (its kind, alpha, c, leak; not in being pyramidal, which changes shapes) and
     the learning rate. They share their batches, so they agree in the seed too; where one batch holds a whole toy
     problem there is no order, and seeds may differ.
     """
-    if why_alone(spec) is not None:
+    if unstackable_reason(spec) is not None:
         return None
     shared = [f"{name}={getattr(spec, name)!r}" for name in _SHARED]
-    order = "any" if spec.batch >= _TOYS.get(spec.data, spec.batch + 1) else spec.seed
+    order = "any" if spec.batch >= _toys().get(spec.data, spec.batch + 1) else spec.seed
     return "; ".join([*shared, f"pyramidal={_pyramidal(spec.unit)}", f"order={order}"])
 
 
 _SHARED = tuple(f.name for f in fields(TrialSpec) if f.name not in OWN)
 
 
-def why_alone(spec: TrialSpec, execution: Execution | None = None) -> str | None:
+def unstackable_reason(spec: TrialSpec, execution: Execution | None = None) -> str | None:
     """Why a trial cannot be stacked, in one sentence; None where it can."""
+    from apical import models  # noqa: PLC0415  torch
+
     how = execution or Execution()
-    kind = spec.unit.partition("(")[0]
-    if spec.model not in NETWORKS or spec.convert:
+    if spec.convert or not (models.stacks(spec.model) and models.takes_unit(spec.model)):
         what = f"{spec.model} with convert" if spec.convert else spec.model
-        return f"network {what!r} cannot be stacked, only {', '.join(NETWORKS)} can"
-    if kind not in KINDS:
-        return f"unit {kind!r} cannot be stacked, only the built-in kinds can"
+        return f"network {what!r} cannot be stacked, only {', '.join(filter(models.stacks, models.list()))} can"
+    if not kinds.stackable(spec.unit):
+        return f"unit {spec.unit.partition('(')[0]!r} cannot be stacked: it is not registered with stack=True"
     if not losses.find(spec.loss).stacks:
         return f"loss {spec.loss!r} has no gradient by hand and cannot be stacked"
     if spec.optimiser not in OPTIMISERS or spec.clip is not None:
@@ -54,6 +48,17 @@ def why_alone(spec: TrialSpec, execution: Execution | None = None) -> str | None
     if how.device not in ("auto", "cpu") or how.devices > 1 or how.strategy != "auto" or how.compile:
         return "stacks are trained by one CPU process that compiles nothing"
     return None
+
+
+@cache
+def _toys() -> dict[str, int]:
+    """Samples of the problems that one batch can hold."""
+    from apical.data.sets.toy import CORNERS, POINTS  # noqa: PLC0415  torch
+
+    return {"xor": len(CORNERS), "and": len(CORNERS), "or": len(CORNERS), "sin": POINTS, "sinc": POINTS}
+
+
+why_alone = unstackable_reason  # its first name
 
 
 @cache

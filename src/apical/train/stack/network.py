@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from apical.errors import TrainingError
 from apical.nn.layers import Neuron
 from apical.nn.pyramidal import _Pyramidal
-from apical.train.stack.activations import Activation, Fused, Rooms, kind
+from apical.train.stack.activations import Activation, BufferPool, Fused, kind
 from apical.train.stack.parameters import Parameters, Stacked
 
 Function = Callable[[Tensor], Tensor]
@@ -44,13 +45,14 @@ class StackedNetwork:
             self._between.append(_Pool(one))
             return
         affine: list[Any] = [layer.affine if isinstance(layer, Neuron) else layer for layer in layers]
+        _check(name, one, affine[0])
         if isinstance(affine[0], nn.Linear):
-            if self._between and isinstance(self._between[-1], _Pool):
+            if self._between and getattr(self._between[-1], "dim", 1) == 1:  # images
                 self._between.append(_Flatten(self.count))
             self._close()
             self.parts.append(self._affine(affine))
         else:
-            self._between.append(_Conv(affine, self.parameters, first=not (self.parts or self._between)))
+            self._between.append(_Conv(affine, self.parameters, first=not self.parameters.all))
         if isinstance(one, Neuron | _Pyramidal):
             outputs = len(affine[0].weight) // (2 if isinstance(one, _Pyramidal) else 1)
             dim = 0 if isinstance(affine[0], nn.Linear) else 1
@@ -97,6 +99,19 @@ def chain(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield name, child
 
 
+def _check(name: str, layer: Any, affine: Any) -> None:
+    """Refuse a layer that is computed in another way than stacks compute it."""
+    plain = isinstance(affine, nn.Linear) or (
+        isinstance(affine, nn.Conv2d) and affine.groups == 1 and affine.padding_mode == "zeros"
+    )
+    extra = getattr(layer, "norm", None) is not None or getattr(layer, "apical_affine", None) is not None
+    if not plain or extra or affine.bias is None:
+        raise TrainingError(
+            f"layer {name!r} cannot be stacked ({type(layer).__name__}): a network registered with stacks=True has "
+            "linear layers and convolutions with biases, neurons without norms, nn.MaxPool2d, and nothing else"
+        )
+
+
 def _activations(layer: nn.Module) -> list[nn.Module]:
     """What stands for the activation of a neuron; nothing of other layers."""
     if isinstance(layer, _Pyramidal):
@@ -111,14 +126,14 @@ class First:
         weight, bias = _affine(layers, parameters)
         self._weight, self._bias = weight.model.flatten(0, 1), bias.model.view(-1, 1)
         self._gradients = weight.gradient.flatten(0, 1), bias.gradient.view(-1)
-        self._rooms = Rooms()
+        self._buffers = BufferPool()
         self._input: Tensor | None = None
 
     def forward(self, inputs: Tensor, keep: bool) -> Tensor:
         x = inputs.flatten(1)
         if keep:
             self._input = x
-        out = self._rooms("forward", (len(self._weight), len(x)), x) if keep else None
+        out = self._buffers("forward", (len(self._weight), len(x)), x) if keep else None
         return torch.addmm(self._bias, self._weight, x.t(), out=out)
 
     def backward(self, g: Tensor) -> None:
@@ -139,7 +154,7 @@ class Affine:
         self.weight, self.bias = _affine(layers, parameters)
         self.count, self.values = self.bias.model.shape
         self._bias, self._transposed = self.bias.model.unsqueeze(2), self.weight.model.transpose(1, 2)
-        self._rooms = Rooms()
+        self._buffers = BufferPool()
         self._input = torch.empty(0)
 
     def forward(self, x: Tensor, keep: bool) -> Tensor:
@@ -148,15 +163,15 @@ class Affine:
         if not keep:
             return torch.baddbmm(self._bias, self.weight.model, x).flatten(0, 1)
         self._input = x
-        torch.baddbmm(self._bias, self.weight.model, x, out=self._rooms("forward", (self.count, self.values, n), x))
-        return self._rooms("forward", (self.count * self.values, n), x)
+        torch.baddbmm(self._bias, self.weight.model, x, out=self._buffers("forward", (self.count, self.values, n), x))
+        return self._buffers("forward", (self.count * self.values, n), x)
 
     def backward(self, g: Tensor) -> Tensor:
         x, n = self._input, g.shape[1]
         g = g.view(self.count, self.values, n)
         torch.bmm(g, x.transpose(1, 2), out=self.weight.gradient)
         torch.sum(g, 2, out=self.bias.gradient)
-        below = torch.bmm(self._transposed, g, out=x if self.overwrites else self._rooms("backward", x.shape, x))
+        below = torch.bmm(self._transposed, g, out=x if self.overwrites else self._buffers("backward", x.shape, x))
         return below.view(-1, n)
 
 
@@ -223,10 +238,10 @@ class _Pool:
     """Max-pooling, the same for all trials."""
 
     def __init__(self, layer: nn.MaxPool2d) -> None:
-        self.size, self.stride = layer.kernel_size, layer.stride
+        self.options = layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode
 
     def __call__(self, x: Tensor) -> Tensor:
-        return functional.max_pool2d(x, self.size, self.stride)
+        return functional.max_pool2d(x, *self.options)
 
 
 class _Flatten:

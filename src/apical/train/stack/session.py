@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from apical import env
-from apical.errors import CheckpointError
+from apical.errors import CheckpointError, TrainingError
 from apical.files import at_once
 from apical.train import checkpoint, losses, metrics
 from apical.train.checkpoint import copy_into
@@ -31,6 +31,8 @@ from apical.train.stack.parameters import StackedAdam
 from apical.train.trial import finish, input_facts, open_data
 
 STACK = "stack.safetensors"
+FEW = 16
+"""Samples on which a stack is compared with its networks."""
 
 
 @dataclass(eq=False)
@@ -67,9 +69,11 @@ class StackSession:
             data.train, self.spec.batch, passes=self.spec.passes, seed=self.spec.seed, shuffle=True, **where
         )
         self.validation = Feed(data.validation, evaluation_batch(data.validation, self.spec.batch), **where)
+        self._units = [spec.unit for spec in specs]
         networks = [build(spec, self.dims) for spec in specs]
         self._check(networks[0])
         self.network = StackedNetwork(networks)
+        self._compare(networks)
         self.optimiser = StackedAdam(specs, networks, self.network.parameters)
         self.members = [
             Member(spec, replace(how, stacking=f"stacked({len(specs)}, {place})"), folder, network, trial)
@@ -91,6 +95,32 @@ class StackSession:
         classes = None if self.data.class_names is None else len(self.data.class_names)
         with torch.no_grad():
             self.loss_function.check_outputs(network(inputs[:2]), labels[:2], classes)
+
+    def _compare(self, networks: Sequence[nn.Module]) -> None:
+        """Refuse a stack that does not compute what its networks and the loss compute alone, on a first batch.
+
+        What users register is stacked because they say so; this is where it shows.
+        """
+        inputs, labels = (t[:FEW] for t in next(self.validation.epoch()))
+        outputs = self.network.forward(inputs)
+        losses_, gradients = self.loss_function.gradients(outputs.clone(), labels)
+        for i, network in enumerate(networks):
+            with torch.no_grad():
+                alone = network(inputs).reshape(len(inputs), -1)
+            leaf = outputs[i].t().clone().requires_grad_()
+            loss = self.loss_function.compute(leaf, labels)
+            (slope,) = torch.autograd.grad(loss, leaf)
+            for what, one, other in (
+                ("outputs", outputs[i].t(), alone),
+                ("loss", losses_[i], loss.detach()),
+                ("gradient of the loss", gradients[i].t(), slope),
+            ):
+                if not torch.allclose(one, other, rtol=1e-3, atol=1e-4 * _scale(other), equal_nan=True):
+                    raise TrainingError(
+                        f"a stack of {self.spec.model!r} gives other values than the trial alone ({what}, unit "
+                        f"{self._units[i]!r}, loss {self.spec.loss!r}): register what is your own in it without "
+                        "stacks=True (a unit: stack=True, a loss: gradient_of_each), or mend it"
+                    )
 
     # --- one step --------------------------------------------------------------------------------------------------
 
@@ -314,6 +344,11 @@ def memory_of(spec: TrialSpec, execution: Execution | None = None) -> int:
         evaluated=min(evaluation_batch(data.validation, spec.batch), len(data.validation)),
         validation=len(data.validation),
     )
+
+
+def _scale(values: Tensor) -> float:
+    """The size of the largest value, by which small ones round."""
+    return float(values.abs().nan_to_num(0.0, 0.0).max()) if values.numel() else 0.0
 
 
 def stored_composition(path: Path) -> list[str]:

@@ -17,7 +17,7 @@ from apical.train.callbacks import Callback, Event, Reporter
 from apical.train.result import LAST, RESULT, TrialResult
 from apical.train.signals import Stop, listening
 from apical.train.spec import Execution, TrialSpec
-from apical.train.stack.grouping import stack_key, why_alone
+from apical.train.stack.grouping import stack_key, unstackable_reason
 from apical.train.stack.session import STACK, StackSession, stored_composition
 from apical.train.trial import FOLDER, locked, name_folder, run, threads
 
@@ -72,7 +72,7 @@ def _groups(specs: Sequence[TrialSpec], how: Execution) -> list[list[int]]:
     groups: dict[object, list[int]] = {}
     reasons: dict[str, None] = {}
     for i, spec in enumerate(specs):
-        reason = why_alone(spec, how)
+        reason = unstackable_reason(spec, how)
         if reason is None and type(devices.engine(spec, how)) is not devices.Plain:
             reason = "stacks are trained by one CPU process"
         if reason is not None and len(specs) > 1:
@@ -164,7 +164,8 @@ class _Many:
 def _kind(spec: TrialSpec) -> tuple[Any, ...]:
     """Neighbours in this order share calls of their activations."""
     unit = Unit.parse(spec.unit)
-    return unit.kind, unit.alpha == "learn", unit.scope, unit.leak or 0.0
+    one_module = unit.descriptor.stack == "module" or unit.kind == "pyramidal"
+    return unit.kind, unit.alpha == "learn", unit.scope, unit.leak or 0.0, str(unit) if one_module else ""
 
 
 def _fit(s: StackSession, stop: Stop, report: Reporter) -> None:
