@@ -9,7 +9,7 @@ KERAS_ENVIRONMENTS := $(KERAS_BACKENDS:%=.venv-%/installed)
 PACKAGE_jax := jax
 PACKAGE_tensorflow := tensorflow-cpu
 
-.PHONY: help demo docs test test-slow test-matrix lint bench clean $(KERAS_TESTS)
+.PHONY: help demo docs test test-slow test-libraries test-matrix lint bench clean $(KERAS_TESTS)
 
 help:
 	@echo "make demo         see what apical does"
@@ -17,6 +17,7 @@ help:
 	@echo "make test         lint, types, architecture and tests (12 minutes at most)"
 	@echo "make test-slow    what takes minutes or needs more packages"
 	@echo "make test-keras-jax, make test-keras-tensorflow  apical.keras on these backends"
+	@echo "make test-libraries  apical in timm, Transformers, MONAI and others, as docs/libraries shows"
 	@echo "make test-matrix  every combination"
 	@echo "make bench        measure the figures of benchmarks/"
 
@@ -30,12 +31,16 @@ docs: $(VENV)/docs
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not matrix"
 
-test-slow: $(VENV)/architectures $(VENV)/docs $(VENV)/ray $(KERAS_TESTS)
+test-slow: $(VENV)/architectures $(VENV)/docs $(VENV)/ray $(KERAS_TESTS) test-libraries
 	$(BIN)/pytest -n 2 -m "slow and not matrix"
 
 # apical.keras on the backends that have an environment of their own, without torch; on torch, it is part of `make test`.
 $(KERAS_TESTS): test-keras-%: .venv-%/installed
 	KERAS_BACKEND=$* KERAS_HOME=.venv-$*/keras PYTHONPATH=src .venv-$*/bin/pytest -n 2 --confcutdir=tests/keras tests/keras
+
+# The pages of docs/libraries, with the libraries that they are about.
+test-libraries: .venv-libraries/installed
+	PYTHONPATH=src .venv-libraries/bin/pytest -n 2 --confcutdir=tests/libraries tests/libraries
 
 test-matrix: $(VENV)/installed
 	$(BIN)/pytest -n 2 -m matrix
@@ -78,5 +83,14 @@ $(KERAS_ENVIRONMENTS): .venv-%/installed: constraints-%.txt
 	.venv-$*/bin/pip install --quiet -c $< keras $(PACKAGE_$*) pytest pytest-timeout pytest-xdist
 	touch $@
 
+# ultralytics and nnunetv2 without their dependencies, most of which serve training and reading of images.
+.venv-libraries/installed: constraints-libraries.txt
+	$(PYTHON) -m venv .venv-libraries
+	.venv-libraries/bin/pip install --quiet -c $< torch torchvision timm transformers monai \
+		segmentation-models-pytorch torch_geometric pytest pytest-timeout pytest-xdist
+	.venv-libraries/bin/pip install --quiet --no-deps -c $< ultralytics opencv-python-headless \
+		nnunetv2 dynamic-network-architectures batchgenerators einops
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(KERAS_BACKENDS:%=.venv-%) build dist out site src/*.egg-info src/apical/kernels/*.so
+	rm -rf $(VENV) $(KERAS_BACKENDS:%=.venv-%) .venv-libraries build dist out site src/*.egg-info src/apical/kernels/*.so

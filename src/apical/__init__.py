@@ -17,6 +17,7 @@ _HOME = {
     "PyramidalConv3d": "apical.nn",
     "Unit": "apical.nn",
     "register_unit": "apical.nn",
+    "register": "apical.libraries",
     "convert_": "apical.convert",
     "no_weight_decay": "apical.nn",
 }

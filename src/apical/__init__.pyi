@@ -11,6 +11,7 @@ from apical import stats as stats
 from apical import study as study
 from apical import train as train
 from apical.convert import convert_ as convert_
+from apical.libraries import register as register
 from apical.nn import ADA as ADA
 from apical.nn import RBF as RBF
 from apical.nn import Dendrite as Dendrite

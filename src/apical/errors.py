@@ -23,6 +23,10 @@ class MissingExtraError(ApicalError, ImportError):
     """An optional part of apical that is not installed."""
 
 
+class LibraryError(ApicalError, RuntimeError):
+    """Another library that is not as apical knows it."""
+
+
 class ConversionError(ApicalError, ValueError):
     """A model that cannot be rewritten as asked."""
 
