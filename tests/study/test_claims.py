@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from apical.study import Claim, Study, claims, load
-from apical.study.model import SMALLER_IS_BETTER
+from apical.train import metrics
 
 CLAIMS = {claim.id: claim for claim in claims()}
 STUDIES: dict[str, Study] = {}
@@ -24,7 +24,9 @@ def value(claim: Claim, key: str) -> float | None:
     if printed is None:
         return None
     return (
-        -printed.value if metric in SMALLER_IS_BETTER and claim.kind in ("better", "gain", "largest") else printed.value
+        -printed.value
+        if not metrics.find(metric).larger_is_better and claim.kind in ("better", "gain", "largest")
+        else printed.value
     )
 
 

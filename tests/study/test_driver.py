@@ -19,6 +19,7 @@ from apical.study.engines.base import ENGINES, EngineDescriptor
 from apical.study.plan import plan
 from apical.study.reading import opened
 from apical.study.state import Index, measure
+from apical.train import metrics
 from apical.train.trial import run as train_one
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -101,9 +102,9 @@ def test_a_trial_without_a_number_does_not_count():
     assert selection.choose(planned, {second: 0.1}) == {"p/ada": "ada(alpha=0.5)"}
     assert selection.choose(planned, {}) == {}
     assert selection.choose(planned, {first: 0.1, second: 0.1}, rows=()) == {}
-    assert selection.best_trial("accuracy", [float("nan"), 0.5, 0.5]) == 1
-    assert selection.best_trial("mae", [2.0, 1.0]) == 1
-    assert selection.best_trial("mae", []) is None
+    assert selection.best_trial(metrics.find("accuracy"), [float("nan"), 0.5, 0.5]) == 1
+    assert selection.best_trial(metrics.find("mae"), [2.0, 1.0]) == 1
+    assert selection.best_trial(metrics.find("mae"), []) is None
 
 
 def test_what_is_finished_is_not_done_again(tiny, tmp_path, jobs):

@@ -7,7 +7,7 @@ import pytest
 
 from apical import cli
 from apical.errors import InvalidArgumentError, StudyError
-from apical.study import Options, load, read, register_engine, run
+from apical.study import Options, Study, load, read, register_engine, run
 from apical.study.plan import plan
 
 Write = Callable[..., Path]
@@ -151,3 +151,71 @@ def test_an_engine_of_ones_own_runs_a_study(
 def test_a_name_that_no_engine_can_have(name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=r"there is an engine 'local' already|cannot name an engine"):
         register_engine(name, lambda context, options: None)  # type: ignore[arg-type,return-value]
+
+
+METRIC = """
+import torch
+from apical import register_unit
+from apical.train import register_metric
+
+def sureness(log_probabilities, labels):
+    return float(log_probabilities.exp().amax(1).mean())
+
+register_metric("sureness", compute=sureness, larger_is_better=False, title="mean sureness", percent=True)
+register_metric("doubt", compute=lambda o, y: 1 - sureness(o, y), larger_is_better=True)
+register_unit("wave", function=torch.sin, label="Wave", color=("#102030", "#a0b0c0"))
+"""
+SURE = """
+title = "sure"
+imports = ["metric_of_sureness"]
+trials = 1
+training = { epochs = 1, batch = 256, metric = "sureness" }
+
+[[parts]]
+name = "digits"
+data = "digits"
+model = "mlp-1"
+dims = { hidden = 4 }
+
+[[rows]]
+unit = "wave"
+paper.digits = { sureness = 12.5, accuracy = 90, seconds = 1, mark = "dagger" }
+
+[[rows]]
+unit = "ada"
+tune.alpha = [0.1, 1]
+"""
+
+
+@pytest.mark.usefixtures("here")
+def test_a_study_carries_the_facts_of_ones_own_metrics_and_the_colours_of_ones_own_kinds(
+    write: Write, module: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    module("metric_of_sureness", METRIC)
+    study = load(write(SURE))
+    assert study.colors == {"wave": ("#102030", "#a0b0c0")}
+    assert [facts.name for facts in study.metrics] == ["sureness", "doubt"], "used, or registered by what it imports"
+    assert list(study.rows[0].paper) == ["accuracy", "sureness", "seconds"]
+    run(study, tmp_path / "s", engine="here")
+    results = read(tmp_path / "s")
+    row = results.row("digits/ada")
+    values = {setting.setting: setting.validation for setting in row.settings}
+    assert row.chosen == min(values, key=lambda setting: values[setting]), "the smaller sureness is chosen"
+    assert results.study.metric("sureness").heading == "mean sureness (%)"
+    with pytest.raises(StudyError, match=r"paper.digits.sureles: unknown metric 'sureles'; did you mean 'sureness'\?"):
+        load(write(SURE.replace("sureness = 12.5", "sureles = 12.5")))
+
+
+def test_a_study_tells_the_facts_of_a_metric_where_nobody_registers_it() -> None:
+    facts = {"name": "unheard-of", "title": "rumours", "larger_is_better": True, "unit": "per day"}
+    study = Study.from_dict(load("demo").to_dict() | {"metrics": [facts]})
+    assert study.metric("unheard-of").heading == "rumours (per day)"
+    assert Study.from_dict(study.to_dict()) == study
+    with pytest.raises(InvalidArgumentError, match="unknown metric 'nobody'"):
+        study.metric("nobody")
+
+
+def test_fields_of_later_versions_are_absent_while_they_have_their_default() -> None:
+    demo = load("demo")
+    assert not {"metrics", "colors"} & demo.to_dict().keys()
+    assert demo.digest != demo.model_copy(update={"colors": {"x": ("#000000", "#ffffff")}}).digest

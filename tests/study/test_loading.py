@@ -79,8 +79,8 @@ mine.toml:18: parts[2].corruptions[1]: unknown corruption 'noise(sigma=1)'; avai
 mine.toml:21: parts[3].name: there is a part 'good' already
 mine.toml:24: parts[3].training.batch: batch is 0, but must be at least 1
 mine.toml:27: rows[1].unit: unknown unit 'adda'; did you mean 'ada'?
-mine.toml:28: rows[1].paper.nowhere.accuracy: input should be a valid number, not 'much'
 mine.toml:28: rows[1].paper.nowhere.mark: input should be '', 'dagger' or 'ddagger', not 'star'
+mine.toml:28: rows[1].paper.nowhere.accuracy: input should be a valid number, not 'much'
 mine.toml:32: rows[2].parts[1]: no part is called 'elsewhere*'
 mine.toml:33: rows[2].tune.alpha: unit 'ada(alpha=0.3)' has no alpha to tune, or fixes it itself
 mine.toml:34: rows[2].group: no group is called 'leakyy': there are own

@@ -8,9 +8,8 @@ import jsonschema
 import pytest
 
 from apical.study import Study, load, names, schema
-from apical.study.config.toml import PAPER
+from apical.study.config.toml import PAPER, TEMPLATE
 from apical.study.plan import plan, settings, spec_of
-from apical.study.template import TEMPLATE
 
 FILES = sorted(path for path in PAPER.rglob("*.toml") if path.stem != "claims")
 EXPECTED = {  # rows that are trained, and trials with one tuning trial a setting
@@ -145,6 +144,6 @@ def test_the_published_schema_is_the_schema() -> None:
 
 def test_the_file_that_users_start_from_is_a_study(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(TEMPLATE, encoding="utf-8")
-    jsonschema.Draft202012Validator(schema()).validate(tomllib.loads(TEMPLATE))
+    path.write_bytes(TEMPLATE.read_bytes())
+    jsonschema.Draft202012Validator(schema()).validate(tomllib.loads(path.read_text()))
     assert plan(load(path)).count > plan(load(path, quick=True)).count > 0

@@ -12,10 +12,10 @@ from apical import study
 from apical.cli import screen
 from apical.cli.options import Root, group, shown, study_directory
 from apical.errors import InvalidArgumentError
+from apical.study.config.toml import TEMPLATE
 from apical.study.directory import HOME, STUDY
 from apical.study.engines.base import ENGINES
 from apical.study.model import Study
-from apical.study.template import TEMPLATE
 
 app = group(
     "Run the tables and figures of the paper, or your own comparison, to their results.",
@@ -216,7 +216,7 @@ def new(path: Annotated[Path, typer.Argument(help="The file to write.")]) -> Non
     """Write a commented study file for your own data, network and rows."""
     if path.exists():
         raise InvalidArgumentError(f"{path} is there already: name another file")
-    _write(path, TEMPLATE)
+    _write(path, TEMPLATE.read_text(encoding="utf-8"))
     print(f"change it to your needs, then: apical study run {path}")
 
 

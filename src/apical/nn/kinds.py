@@ -367,6 +367,11 @@ def label(text: str) -> str:
     return shown + (f" ({rest.rstrip(' )')})" if bracket else "")
 
 
+def built_in(name: str) -> bool:
+    """True for a kind that comes with apical and that no user has redefined."""
+    return name not in _REGISTERED and (name in PAPER or name in OTHERS)
+
+
 def color(name: str) -> tuple[str, str] | None:
     """The colours of a kind on light and on dark pages; None where it has none of its own."""
     kind = get(name)

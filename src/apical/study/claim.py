@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from apical.study.config.toml import CLAIMS, PAPER
-from apical.study.model import SMALLER_IS_BETTER
 
 Kind = Literal["better", "gain", "largest", "value", "range", "cost", "stable", "solves", "vanishing"]
 """What is checked of the rows `a` (and `b`) on `metric`:
@@ -76,13 +75,6 @@ class Claim(BaseModel):
         if self.pairing == "all":
             return tuple((a, b) for a in self.a for b in self.b)
         return tuple(zip(self.a, self.b, strict=True)) if self.b else ()
-
-    @property
-    def direction(self) -> Literal["higher", "lower", "by metric"]:
-        """Which values are better."""
-        if not self.metric:
-            return "by metric"
-        return "lower" if self.metric in SMALLER_IS_BETTER else "higher"
 
 
 @cache

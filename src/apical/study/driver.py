@@ -67,7 +67,7 @@ def run(
     """
     folder, places = Path(directory or Path(HOME) / study.name), options or Options()
     how = execution or Execution(threads=places.cpus)
-    study.enable()
+    study = study.enable().described()
     find(engine).check(places)
     if partial:
         study = mark_partial(study, how)

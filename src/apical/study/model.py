@@ -6,14 +6,17 @@ that people write is `apical.study.config.schema`; `apical.study.load` turns it 
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer
 
 from apical.errors import InvalidArgumentError, StudyError
+from apical.nn import Unit, kinds
+from apical.train import metrics
+from apical.train.metrics import Metric
 
 T = TypeVar("T")
 
@@ -34,6 +37,13 @@ IN_PERCENT = frozenset({"accuracy", "weighted-accuracy", "top-5"})
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    later: ClassVar[tuple[str, ...]] = ()
+    """Fields that were added after version 1: they enter files and digests only where they have not their default."""
+
+    @model_serializer(mode="wrap")
+    def _lasting(self, dump: Callable[[Self], dict[str, Any]]) -> dict[str, Any]:
+        unused = {name for name in self.later if getattr(self, name) == type(self).model_fields[name].default}
+        return {name: value for name, value in dump(self).items() if name not in unused}
 
 
 class PaperNumber(_Frozen):
@@ -100,13 +110,30 @@ class Group(_Frozen):
     rows: tuple[str, ...]
 
 
+class MetricFacts(_Frozen):
+    """What tables and selection ask about a metric of the user's: fields of `apical.train.Metric`."""
+
+    name: str
+    title: str
+    larger_is_better: bool
+    task: Literal["classification", "regression"] | None = None
+    right_or_wrong: bool = False
+    by_trial: bool = False
+    percent: bool = False
+    unit: str = ""
+    format: str = ""
+
+
 class Study(_Frozen):
     """A study: what is trained, how often, how it is compared, and what the paper printed.
 
     `base` is the shipped study that this one is or varies ("" for others): the paper's claims are about it. `quick`
     marks a reduced variant. `stack` is how many trials may share one program. `imports` are modules that register
-    units and networks: `enable` imports them.
+    units, networks, metrics and the like: `enable` imports them. `metrics` and `colors` (of kinds of units, on light
+    and on dark pages) are what these modules say about what the study uses; `described` fills them in.
     """
+
+    later: ClassVar[tuple[str, ...]] = ("metrics", "colors")
 
     format: int = FORMAT
     name: str
@@ -123,6 +150,8 @@ class Study(_Frozen):
     parts: tuple[Part, ...]
     rows: tuple[Row, ...]
     groups: tuple[Group, ...] = ()
+    metrics: tuple[MetricFacts, ...] = ()
+    colors: dict[str, tuple[str, str]] = {}
 
     def part(self, name: str) -> Part:
         """The part of that name."""
@@ -152,11 +181,28 @@ class Study(_Frozen):
         """The rows that are not quoted."""
         return tuple(row for row in self.rows if not row.quoted)
 
-    def enable(self) -> Self:
-        """Import the modules that register this study's units and networks; call it before a unit is parsed."""
+    def metric(self, name: str) -> Metric:
+        """The facts of a metric: a built-in or registered one, or else one that the study was made with."""
+        stored = {facts.name: facts for facts in self.metrics}
+        if name in stored and name not in metrics.names():
+            return Metric(**stored[name].model_dump())
+        return metrics.find(name)
 
+    def enable(self) -> Self:
+        """Import the modules that register what this study uses; call it before a unit is parsed."""
         import_all(self.imports)
         return self
+
+    def described(self) -> Self:
+        """The study with the facts of the user's metrics and kinds of units that it uses, or that it imports."""
+        used = {part.metric for part in self.parts} | {name for row in self.rows for name in row.paper}
+        own = [
+            m for m in metrics.registered() if m.name in used or getattr(m.compute, "__module__", "") in self.imports
+        ]
+        facts = tuple(MetricFacts(**{name: getattr(m, name) for name in MetricFacts.model_fields}) for m in own)
+        names = dict.fromkeys(Unit.parse(row.unit).kind for row in self.rows)
+        colors = {name: pair for name in names if (pair := kinds.color(name)) and not kinds.built_in(name)}
+        return self.model_copy(update={"metrics": facts, "colors": colors})
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A changed study; what was worked out for this one does not go with it."""

@@ -74,7 +74,7 @@ class _Reader:
             return RowResults(row=row, part=part)
         trials = tuple(self.record(t) for t in self.standing.finals.get(row.key, ()))
         trials = tuple(t for t in trials if t.state != "planned")
-        best = best_trial(part.metric, [t.value for t in trials])
+        best = best_trial(self.study.metric(part.metric), [t.value for t in trials])
         return RowResults(
             row=row,
             part=part,

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from math import isnan
 
-from apical.study.model import SMALLER_IS_BETTER
 from apical.study.plan import Plan
+from apical.train.metrics import Metric
 
 
 def choose(plan: Plan, validation: Mapping[str, float], rows: Collection[str] | None = None) -> dict[str, str]:
@@ -19,23 +19,23 @@ def choose(plan: Plan, validation: Mapping[str, float], rows: Collection[str] | 
         value = validation.get(trial.digest)
         if value is not None and not isnan(value) and (rows is None or trial.row in rows):
             values[trial.row][trial.setting].append(value)
-    return {row: _best_setting(found, metric_of(plan, row)) for row, found in values.items()}
+    return {row: _best_setting(by_setting, metric_of(plan, row)) for row, by_setting in values.items()}
 
 
-def best_trial(metric: str, values: Sequence[float]) -> int | None:
+def best_trial(metric: Metric, values: Sequence[float]) -> int | None:
     """The position of the best value, the first of equals; None where there is no number."""
     known = [k for k, value in enumerate(values) if not isnan(value)]
     return min(known, key=lambda k: _rank(metric, values[k]), default=None)
 
 
-def metric_of(plan: Plan, row: str) -> str:
+def metric_of(plan: Plan, row: str) -> Metric:
     """The metric that judges a row's trials."""
-    return plan.study.part(plan.study.row(row).part).metric
+    return plan.study.metric(plan.study.part(plan.study.row(row).part).metric)
 
 
-def _best_setting(found: Mapping[str, Sequence[float]], metric: str) -> str:
-    return min(found, key=lambda setting: _rank(metric, sum(found[setting]) / len(found[setting])))
+def _best_setting(values: Mapping[str, Sequence[float]], metric: Metric) -> str:
+    return min(values, key=lambda setting: _rank(metric, sum(values[setting]) / len(values[setting])))
 
 
-def _rank(metric: str, value: float) -> float:
-    return value if metric in SMALLER_IS_BETTER else -value
+def _rank(metric: Metric, value: float) -> float:
+    return -value if metric.larger_is_better else value

@@ -196,6 +196,11 @@ def names(task: Task | None = None) -> tuple[str, ...]:
     return tuple(m.name for m in known if m.compute is not None and task in (None, m.task))
 
 
+def registered() -> tuple[Metric, ...]:
+    """The metrics that users added."""
+    return tuple(_REGISTERED.values())
+
+
 def register_metric(
     name: str,
     *,

@@ -15,6 +15,7 @@ from apical.nn import Unit, kinds
 from apical.study.config import toml
 from apical.study.config.schema import (
     GROUPS,
+    SECONDS,
     GroupTable,
     PartTable,
     Printed,
@@ -28,6 +29,7 @@ from apical.study.config.schema import (
     check_training,
     check_tuning,
     fields_at,
+    printable,
 )
 from apical.study.config.toml import Document, Fault, KeyPath, refuse, row_name, slug
 from apical.study.model import Group, PaperNumber, Part, Row, Study, Value, import_all
@@ -86,7 +88,7 @@ def _study(table: StudyTable, document: Document, sets: Sequence[str]) -> Study:
     changes = [f"changed on the command line: {text}" for text in sets]
     extended = [f"a variant of {table.extends}"] if table.extends else []
     name = table.name or toml.slug(document.name)
-    return Study(
+    study = Study(
         name=name,
         title=table.title,
         source=table.source,
@@ -102,6 +104,7 @@ def _study(table: StudyTable, document: Document, sets: Sequence[str]) -> Study:
         rows=rows,
         groups=tuple(_group(group, rows) for group in groups.values() if any(r.group == group.name for r in rows)),
     )
+    return study.described()
 
 
 def _kept(name: str, only: Sequence[str] | None) -> bool:
@@ -153,12 +156,11 @@ def tuned(unit: str, own: Tune | None, common: Tune) -> dict[str, tuple[Any, ...
 def _paper(printed: Printed | None) -> dict[str, PaperNumber]:
     if printed is None:
         return {}
-    given = printed.model_dump(by_alias=True, exclude_none=True)
-    beside = {"alpha": given.pop("alpha", None), "c": given.pop("c", None)}
-    mark = given.pop("mark", "")
+    values, mark = printed.__pydantic_extra__ or {}, printed.mark
     return {
-        metric: PaperNumber(value=value, mark="" if metric == "seconds" else mark, **beside)
-        for metric, value in given.items()
+        name: PaperNumber(value=values[name], mark="" if name == SECONDS else mark, alpha=printed.alpha, c=printed.c)
+        for name in printable()
+        if name in values
     }
 
 
@@ -294,6 +296,10 @@ def _row_faults(sound: _Sound) -> Messages:
         for name in sound("rows", i, "paper", default={}) or ():
             if name not in parts:
                 yield ("rows", i, "paper", name), f"no part is called {name!r}: {_there(parts)}"
+        for path in (("rows", i, "paper", name) for name in sound.steps("rows", i, "paper")):
+            for metric in sound.steps(*path):
+                if metric not in (*Printed.model_fields, *printable()):
+                    yield (*path, metric), unknown("metric", metric, printable())
         group = sound("rows", i, "group")
         if group is not None and group not in groups:
             yield ("rows", i, "group"), f"no group is called {group!r}: {_there(groups)}"

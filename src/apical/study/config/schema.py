@@ -16,6 +16,7 @@ from apical.errors import ApicalError, InvalidArgumentError, unknown
 from apical.nn import Unit, kinds
 from apical.study.config.toml import slug
 from apical.study.model import Form, Mark
+from apical.train import TrialSpec, losses, metrics
 
 T = TypeVar("T")
 
@@ -126,7 +127,6 @@ def _arguments(network: str) -> list[str] | None:
 def check_task(data_name: str, network: str, settings: Mapping[str, Any]) -> str:
     """What is wrong with loss and metric for a data set that apical knows; "" if nothing is."""
     from apical.data.registry import RECIPES  # noqa: PLC0415
-    from apical.train import TrialSpec, losses, metrics  # noqa: PLC0415  torch
 
     if data_name not in RECIPES:
         return ""
@@ -139,8 +139,6 @@ def check_task(data_name: str, network: str, settings: Mapping[str, Any]) -> str
 
 def check_training(given: Mapping[str, Any]) -> dict[str, str]:
     """What is wrong with training settings, by name. Every field of TrialSpec is one that is not in FIXED."""
-    from apical.train import TrialSpec  # noqa: PLC0415  torch
-
     known = [field.name for field in fields(TrialSpec) if field.name not in FIXED]
     faults = {
         key: "this is no training setting: it belongs to the part or the row"
@@ -155,8 +153,6 @@ def check_training(given: Mapping[str, Any]) -> dict[str, str]:
 
 def _fault(some: dict[str, Any]) -> str:
     """What a TrialSpec says of some of its fields; "" if nothing."""
-    from apical.train import TrialSpec  # noqa: PLC0415  torch
-
     try:
         TrialSpec.from_dict({"data": "digits", "model": "mlp-1"} | some)
     except InvalidArgumentError as error:
@@ -196,16 +192,20 @@ class _Table(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Printed(_Table):
-    """What a paper prints of one row in one part: accuracies in per cent, errors and seconds per epoch as they are."""
+SECONDS = "seconds"
+"""What tables print beside metrics: of an epoch."""
 
-    accuracy: float | None = None
-    weighted_accuracy: Annotated[float | None, Field(alias="weighted-accuracy")] = None
-    top_5: Annotated[float | None, Field(alias="top-5")] = None
-    cross_entropy: Annotated[float | None, Field(alias="cross-entropy")] = None
-    mae: float | None = None
-    mse: float | None = None
-    seconds: float | None = None
+
+def printable() -> tuple[str, ...]:
+    """What a paper can print of a row: every metric, built in and registered, and the seconds of an epoch."""
+    return (*metrics.names(), SECONDS)
+
+
+class Printed(_Table):
+    """What a paper prints of one row in one part, by metric: shares in per cent, other values as they are."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, float]
     mark: Annotated[Mark, Field(description="significance: dagger 0.05, ddagger 0.01")] = ""
     alpha: Setting | None = None
     c: float | None = None
@@ -290,7 +290,7 @@ class StudyTable(_Table):
     axis: str = ""
     trials: Annotated[int, Field(ge=1, le=MOST_TRIALS)] = 5
     stack: Annotated[int, Field(ge=1, le=1024, description="how many trials may share one program; 1: none")] = 8
-    imports: Annotated[list[Text], Field(description="modules that register your units and networks")] = []
+    imports: Annotated[list[Text], Field(description="modules that register your units, networks, metrics, ...")] = []
     training: Annotated[Training, Field(description="training settings of all parts")] = {}
     tune: Annotated[Tune, Field(description="what every row tries whose unit has the parameter")] = {}
     only_parts: list[Text] | None = None
@@ -311,8 +311,6 @@ def fields_at(path: tuple[str | int, ...]) -> list[str]:
         "quick": QuickTable,
     }
     table = inner.get(names[0], StudyTable) if names else StudyTable
-    if names[1:2] == ["paper"]:
-        table = Printed
     return [field.alias or name for name, field in table.model_fields.items()]
 
 

@@ -141,6 +141,8 @@ def _unquoted(text: str) -> str:
 
 PAPER = Path(__file__).parent.parent / "paper"
 CLAIMS = "claims"
+TEMPLATE = PAPER.parent / "template.toml"
+"""The file that `apical study new` writes: a study of the user's own that runs as it stands."""
 LARGEST = 1 << 22
 """Bytes; the largest shipped file has some thousands."""
 DEEPEST = 16
