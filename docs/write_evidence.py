@@ -18,7 +18,7 @@ from typing import Any
 
 from apical import report, stats, study
 from apical.models.registry import unit_for
-from apical.report.numbers import show
+from apical.report.numbers import ACCURACY, show
 from apical.report.render.markdown import claims_page, table
 from apical.study.maintenance import gather as trials_of
 from apical.study.results import FINISHED, StudyResults
@@ -70,7 +70,7 @@ def headline(trials: Sequence[Row]) -> str:
                     continue
                 values = [float(t["test accuracy"]) for t in found]
                 best = next(value for t, value in zip(found, values, strict=True) if t["best"] == "True")
-                printed, ours = f"{paper.row(key).paper['accuracy'].value:.2f}", show("accuracy", best)
+                printed, ours = f"{paper.row(key).paper['accuracy'].value:.2f}", show(ACCURACY, best)
                 rows.append((NAMES[part], paper.row(key).label, printed, ours, spread(values)))
     return table(("Network", "Unit", "Paper", "Ours", "Mean ± sd (trials)"), rows, right=(2, 3, 4))
 
@@ -78,8 +78,8 @@ def headline(trials: Sequence[Row]) -> str:
 def spread(values: Sequence[float]) -> str:
     """Mean and deviation of trials in per cent, and how many there are."""
     found = stats.summarise(values)
-    deviation = f" ± {show('accuracy', found.deviation)}" if found.n > 1 else ""
-    return f"{show('accuracy', found.mean)}{deviation} ({found.n})"
+    deviation = f" ± {show(ACCURACY, found.deviation)}" if found.n > 1 else ""
+    return f"{show(ACCURACY, found.mean)}{deviation} ({found.n})"
 
 
 def robustness(trials: Sequence[Row]) -> str:

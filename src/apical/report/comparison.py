@@ -1,7 +1,7 @@
 """Rows compared in pairs: what trials answered on each sample, the tests on them, and their results in words."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
 from typing import Any, NamedTuple
@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from apical import stats
 from apical.errors import ApicalError
 from apical.report.numbers import gain, scale, show, show_p, test_value
-from apical.study.results import Outputs, RowResults, StudyResults, TrialRecord
-
-RIGHT_OR_WRONG = ("accuracy", "weighted-accuracy", "top-5")
+from apical.study.results import RowResults, StudyResults, TrialRecord
+from apical.train.metrics import Metric
 
 
 @dataclass(frozen=True)
@@ -33,56 +32,24 @@ class AnswerBook:
         self.faults: list[str] = []
         self._known: dict[tuple[str, str], Answers | None] = {}
 
-    def read(self, record: TrialRecord, metric: str) -> Answers | None:
+    def read(self, record: TrialRecord, metric: Metric) -> Answers | None:
         """The answers of a trial as `metric` counts them; None where there are none."""
-        key = (record.digest, metric)
+        key = (record.digest, metric.name)
         if key not in self._known:
             self._known[key] = self._read(record, metric)
         return self._known[key]
 
-    def _read(self, record: TrialRecord, metric: str) -> Answers | None:
-        if record.test is None or metric not in PER_SAMPLE:
+    def _read(self, record: TrialRecord, metric: Metric) -> Answers | None:
+        if record.test is None or metric.per_sample is None:
             return None
         try:
-            found = record.outputs()
+            answers = record.outputs()
         except ApicalError as error:
             self.faults.append(str(error))
             return None
-        order = np.argsort(found.ids, kind="stable")
-        return Answers(found.ids[order], PER_SAMPLE[metric](found)[order], found.labels[order])
-
-
-def _right(found: Outputs) -> NDArray[np.float64]:
-    return np.asarray(found.outputs.argmax(1) == found.labels, dtype=np.float64)
-
-
-def _among_five(found: Outputs) -> NDArray[np.float64]:
-    own = np.take_along_axis(found.outputs, found.labels[:, None], 1)
-    return np.asarray((found.outputs > own).sum(1) < 5, dtype=np.float64)
-
-
-def _surprise(found: Outputs) -> NDArray[np.float64]:
-    return -np.take_along_axis(found.outputs, found.labels[:, None], 1)[:, 0].astype(np.float64)
-
-
-def _error(found: Outputs) -> NDArray[np.float64]:
-    off = found.outputs.astype(np.float64).reshape(found.labels.shape) - found.labels
-    return np.asarray(np.abs(off).reshape(len(off), -1).mean(1))
-
-
-def _squared_error(found: Outputs) -> NDArray[np.float64]:
-    off = found.outputs.astype(np.float64).reshape(found.labels.shape) - found.labels
-    return np.asarray(np.square(off).reshape(len(off), -1).mean(1))
-
-
-PER_SAMPLE: dict[str, Callable[[Outputs], NDArray[np.float64]]] = {
-    "accuracy": _right,
-    "weighted-accuracy": _right,
-    "top-5": _among_five,
-    "cross-entropy": _surprise,
-    "mae": _error,
-    "mse": _squared_error,
-}
+        order = np.argsort(answers.ids, kind="stable")
+        values = np.asarray(metric.per_sample(answers.outputs, answers.labels), dtype=np.float64)
+        return Answers(answers.ids[order], values[order], answers.labels[order])
 
 
 # Two rows of a study, compared on the same test samples and over trials.
@@ -106,7 +73,7 @@ class Comparison:
 
     a: str
     b: str
-    metric: str
+    metric: Metric
     trials: tuple[str, str]
     n: int
     difference: float
@@ -154,7 +121,7 @@ class Comparison:
         return int(np.sign(self.gain)) if sure else 0
 
 
-def compare(a: RowResults, b: RowResults, metric: str, book: AnswerBook) -> Comparison | None:
+def compare(a: RowResults, b: RowResults, metric: Metric, book: AnswerBook) -> Comparison | None:
     """The comparison of two rows' best trials, or None where one of them was not tested."""
     if a.best is None or b.best is None:
         return None
@@ -164,9 +131,9 @@ def compare(a: RowResults, b: RowResults, metric: str, book: AnswerBook) -> Comp
     if len(first.ids) != len(second.ids) or (first.ids != second.ids).any():
         book.faults.append(f"{a.row.key} and {b.row.key} were tested on different samples: they are not compared")
         return None
-    strata = first.labels if metric == "weighted-accuracy" else None
+    strata = first.labels if metric.by_class else None
     interval = stats.bootstrap_difference(first.values, second.values, strata=strata)
-    found = _mcnemar(first, second) if metric in RIGHT_OR_WRONG else _wilcoxon(first, second)
+    test = _mcnemar(first, second) if metric.right_or_wrong else _wilcoxon(first, second, metric)
     return Comparison(
         a=a.row.key,
         b=b.row.key,
@@ -177,7 +144,7 @@ def compare(a: RowResults, b: RowResults, metric: str, book: AnswerBook) -> Comp
         low=interval.low,
         high=interval.high,
         over_trials=_over_trials(a.trials, b.trials, metric),
-        **found._asdict(),
+        **test._asdict(),
     )
 
 
@@ -190,7 +157,7 @@ def adjusted(found: Iterable[Comparison]) -> list[Comparison]:
 
 
 def _pair(found: Comparison) -> tuple[str, ...]:
-    return (found.metric, *sorted((found.a, found.b)))
+    return (found.metric.name, *sorted((found.a, found.b)))
 
 
 class _Tested(NamedTuple):
@@ -213,20 +180,21 @@ def _mcnemar(a: Answers, b: Answers) -> _Tested:
     )
 
 
-def _wilcoxon(a: Answers, b: Answers) -> _Tested:
-    """Its effect is turned: smaller errors are better."""
-    found = stats.wilcoxon(a.values, b.values)
-    needed = stats.wilcoxon_sample_size(found.rank_biserial)
-    return _Tested("Wilcoxon", found.p_value, found.p_value, "rank-biserial", -found.rank_biserial, needed)
+def _wilcoxon(a: Answers, b: Answers, metric: Metric) -> _Tested:
+    """Its effect is turned so that positive is better."""
+    result = stats.wilcoxon(a.values, b.values)
+    needed = stats.wilcoxon_sample_size(result.rank_biserial)
+    effect = gain(metric, result.rank_biserial)
+    return _Tested("Wilcoxon", result.p_value, result.p_value, "rank-biserial", effect, needed)
 
 
-def _over_trials(a: Iterable[TrialRecord], b: Iterable[TrialRecord], metric: str) -> stats.Summary:
+def _over_trials(a: Iterable[TrialRecord], b: Iterable[TrialRecord], metric: Metric) -> stats.Summary:
     first, second = _by_seed(a, metric), _by_seed(b, metric)
     return stats.summarise([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())])
 
 
-def _by_seed(trials: Iterable[TrialRecord], metric: str) -> dict[int, float]:
-    return {t.seed: t.test[metric] for t in trials if t.test is not None and np.isfinite(t.test.get(metric, nan))}
+def _by_seed(trials: Iterable[TrialRecord], metric: Metric) -> dict[int, float]:
+    return {t.seed: value for t in trials if (value := test_value(t, metric)) is not None}
 
 
 # All comparisons of the studies of a report, made once and adjusted together, study by study.
@@ -234,7 +202,7 @@ def _by_seed(trials: Iterable[TrialRecord], metric: str) -> dict[int, float]:
 Ref = tuple[str, str]
 """The name of a study within the report, and the key of a row."""
 Pair = tuple[Ref, Ref, str]
-"""Row, row, metric."""
+"""Row, row, the name of a metric."""
 
 
 class Evidence:
@@ -250,6 +218,10 @@ class Evidence:
         """The row, or None where this report does not have it."""
         return self._rows.get(ref)
 
+    def metric(self, study: str, name: str) -> Metric:
+        """A metric as a study of the report knows it."""
+        return self.studies[study].study.metric(name)
+
     def make(self, pairs: Iterable[Pair]) -> None:
         """Compare these pairs; Holm's adjustment is over all pairs of the first row's study."""
         families: dict[str, dict[Pair, Comparison]] = defaultdict(dict)
@@ -258,7 +230,7 @@ class Evidence:
             first, second = self._rows.get(a), self._rows.get(b)
             if pair in families[a[0]] or first is None or second is None:
                 continue
-            found = compare(first, second, metric, self.book)
+            found = compare(first, second, self.metric(a[0], metric), self.book)
             if found is not None:
                 families[a[0]][pair] = found
         self._found = {}
@@ -323,12 +295,12 @@ def pair_name(a: RowResults, b: RowResults) -> str:
     return f"{row_name(a)} against {row_name(b)}"
 
 
-def minus(metric: str, a: float, b: float) -> str:
+def minus(metric: Metric, a: float, b: float) -> str:
     """`88.98 − 88.88 = +0.10`."""
     return f"{show(metric, a)} − {show(metric, b)} = {show(metric, a - b, sign=True)}"
 
 
-def between(metric: str, low: float, high: float) -> str:
+def between(metric: Metric, low: float, high: float) -> str:
     """`(−0.30 to +0.54)`."""
     return f"({show(metric, low, sign=True)} to {show(metric, high, sign=True)})"
 
@@ -357,17 +329,17 @@ def count_trials(count: int) -> str:
     return f"{count:,} trial{'' if count == 1 else 's'}"
 
 
-def printed_pair(a: RowResults, b: RowResults, metric: str) -> str:
+def printed_pair(a: RowResults, b: RowResults, metric: Metric) -> str:
     """What the paper prints for both rows, and the difference; "" where it prints none."""
-    numbers = [r.row.paper.get(metric) for r in (a, b)]
+    numbers = [r.row.paper.get(metric.name) for r in (a, b)]
     if numbers[0] is None or numbers[1] is None:
         return ""
     return minus(metric, numbers[0].value / scale(metric), numbers[1].value / scale(metric))
 
 
-def printed(found: RowResults, metric: str) -> str:
+def printed(found: RowResults, metric: Metric) -> str:
     """What the paper prints for a row; "" where it prints none."""
-    number = found.row.paper.get(metric)
+    number = found.row.paper.get(metric.name)
     return show(metric, number.value / scale(metric)) if number else ""
 
 
@@ -380,7 +352,7 @@ def ratio(of_a: Sequence[float], of_b: Sequence[float]) -> tuple[str, stats.Summ
     return words, found
 
 
-def turned_sign(metric: str, summary: stats.Summary, *, ratios: bool) -> int:
+def turned_sign(metric: Metric, summary: stats.Summary, *, ratios: bool) -> int:
     """+1 where the whole interval says that a is better, -1 where it says worse, else 0."""
     ends = (-summary.low, -summary.high) if ratios else (gain(metric, summary.low), gain(metric, summary.high))
     return 1 if min(ends) > 0 else -1 if max(ends) < 0 else 0

@@ -7,8 +7,9 @@ from apical import stats
 from apical.errors import StudyError
 from apical.report.gathering import shown_path
 from apical.report.numbers import (
-    TITLES,
+    SECONDS,
     Number,
+    heading,
     kind_of,
     mean_of,
     of_trial,
@@ -18,6 +19,7 @@ from apical.report.numbers import (
     tested,
 )
 from apical.study.results import RowResults, StudyResults, TrialRecord
+from apical.train.metrics import Metric
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,14 @@ class StudyDiff:
 def compare_studies(a: StudyResults, b: StudyResults) -> StudyDiff:
     """The rows that both studies have."""
     second = {found.row.key: found for found in b.rows if not found.row.quoted}
-    rows = tuple(_row_diff(found, second[found.row.key]) for found in a.rows if found.row.key in second)
+    rows = tuple(
+        _row_diff(row, second[row.row.key], a.study.metric(row.part.metric)) for row in a.rows if row.row.key in second
+    )
     if not rows:
         raise StudyError(f"{a.directory} and {b.directory} have no row in common: compare two runs of one study")
     only = [f"only in A: {k}" for k in _keys(a) if k not in second]
     only += [f"only in B: {k}" for k in second if k not in _keys(a)]
-    metrics = ", ".join(dict.fromkeys(TITLES.get(f.part.metric, f.part.metric) for f in a.rows))
+    metrics = ", ".join(dict.fromkeys(heading(a.study.metric(row.part.metric)) for row in a.rows))
     places = f"A is {shown_path(a.directory)}, B is {shown_path(b.directory)}."
     remarks = (places, *([f"{'; '.join(only)}."] if only else []), *_machines(a, b))
     return StudyDiff(f"{a.study.title}: A against B", metrics, remarks, rows)
@@ -77,26 +81,36 @@ def _machines(a: StudyResults, b: StudyResults) -> Iterable[str]:
     return [f"The environments differ in {'; '.join(words)}."]
 
 
-def _row_diff(a: RowResults, b: RowResults) -> RowDiff:
-    metric = a.part.metric
+def _row_diff(a: RowResults, b: RowResults, metric: Metric) -> RowDiff:
     (mean_a, deviation_a), (mean_b, deviation_b) = _summary(a, metric), _summary(b, metric)
     difference = None
     if mean_a and mean_b:
         value = mean_a.value - mean_b.value
         trials = (*mean_a.trials, *mean_b.trials)
-        difference = Number(value, show(metric, value, sign=True), trials, metric, how="difference")
+        difference = Number(value, show(metric, value, sign=True), trials, metric.name, how="difference")
     return RowDiff(
-        a.row.label, a.part.title, kind_of(a.row), _best(a, metric), _best(b, metric), mean_a, mean_b, deviation_a,
-        deviation_b, difference, _seconds(a), _seconds(b), _same(a.trials, b.trials, metric),
-    )  # fmt: skip
+        label=a.row.label,
+        part=a.part.title,
+        kind=kind_of(a.row),
+        a=_best(a, metric),
+        b=_best(b, metric),
+        mean_a=mean_a,
+        mean_b=mean_b,
+        deviation_a=deviation_a,
+        deviation_b=deviation_b,
+        difference=difference,
+        seconds_a=_seconds(a),
+        seconds_b=_seconds(b),
+        same=_same(a.trials, b.trials, metric),
+    )
 
 
-def _best(found: RowResults, metric: str) -> Number | None:
+def _best(found: RowResults, metric: Metric) -> Number | None:
     value = test_value(found.best, metric)
     return of_trial(metric, value, found.best.digest) if found.best is not None and value is not None else None
 
 
-def _summary(found: RowResults, metric: str) -> tuple[Number | None, Number | None]:
+def _summary(found: RowResults, metric: Metric) -> tuple[Number | None, Number | None]:
     values = tested(found, metric)
     summary, digests = stats.summarise([v for _, v in values]), [d for d, _ in values]
     mean = mean_of(metric, summary.mean, digests) if summary.n else None
@@ -105,10 +119,10 @@ def _summary(found: RowResults, metric: str) -> tuple[Number | None, Number | No
 
 def _seconds(found: RowResults) -> Number | None:
     times = {t.digest: seconds for t in found.trials if t.finished and (seconds := seconds_per_epoch(t))}
-    return mean_of("seconds", stats.summarise(list(times.values())).mean, list(times)) if times else None
+    return mean_of(SECONDS, stats.summarise(list(times.values())).mean, list(times)) if times else None
 
 
-def _same(a: Iterable[TrialRecord], b: Iterable[TrialRecord], metric: str) -> str:
+def _same(a: Iterable[TrialRecord], b: Iterable[TrialRecord], metric: Metric) -> str:
     """How far trials with the same digest agree: they are the same trial, run twice."""
     second = {t.digest: test_value(t, metric) for t in b}
     pairs = [(test_value(t, metric), second.get(t.digest)) for t in a if t.digest in second]

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from apical import stats
 from apical.errors import InvalidArgumentError
 from apical.report.charts import Bar, Bars, Chart, Fit, Gallery, Line, Lines, Pictures, step
-from apical.report.numbers import TITLES, is_leaky, kind_of, scale, show, solved_by, test_value, tested
+from apical.report.numbers import ACCURACY, heading, is_leaky, kind_of, scale, show, solved_by, test_value, tested
 from apical.report.tables import classes_of, opened
 from apical.study.model import Part, Study
 from apical.study.results import RowResults, StudyResults, TrialRecord
+from apical.train.metrics import Metric
 
 SAMPLES = 8
 OTHERS = "rows outside the groups"
@@ -79,8 +80,8 @@ def bars(results: StudyResults) -> Gallery:
     """Like the paper's bar charts: one for each part, our best trial, the range over trials, the paper's number."""
     if results.study.form == "logic":
         return _solved(results)
-    wanted = results.study.form == "table"
-    charts = [_bars(part, _of_part(results, part)) for part in results.study.parts] if wanted else []
+    parts = results.study.parts if results.study.form == "table" else ()
+    charts = [_bars(part, results.study.metric(part.metric), _of_part(results, part)) for part in parts]
     shown = tuple(chart for chart in charts if chart is not None)
     diamonds = " Diamonds: the paper." if any(b.paper is not None for c in shown for b in c.bars) else ""
     caption = f"Bars: the trial that is best by validation. Whiskers: lowest and highest trial.{diamonds}"
@@ -91,7 +92,7 @@ def _solved(results: StudyResults) -> Gallery:
     """The share of trials that answer every point right: one start in 200 would make the best trial perfect."""
     charts = []
     for part in results.study.parts:
-        bars = tuple(_share(found) for found in _of_part(results, part) if tested(found, "accuracy"))
+        bars = tuple(_share(found) for found in _of_part(results, part) if tested(found, ACCURACY))
         said = ", ".join(f"{bar.label} {bar.value:.3g}" for bar in bars)
         alt = f"Bar chart of the trials that solve {part.title}, in per cent: {said}."
         if bars:
@@ -101,25 +102,24 @@ def _solved(results: StudyResults) -> Gallery:
 
 
 def _share(found: RowResults) -> Bar:
-    solved, count = solved_by(found), len(tested(found, "accuracy"))
+    solved, count = solved_by(found), len(tested(found, ACCURACY))
     low, high = stats.wilson(solved, count)
     return Bar(found.row.label, kind_of(found.row), 100 * solved / count, 100 * low, 100 * high)
 
 
-def _bars(part: Part, rows: Sequence[RowResults]) -> Bars | None:
-    metric = part.metric
-    found = tuple(_bar(row, metric) for row in rows)
-    if not any(bar.value is not None for bar in found):
+def _bars(part: Part, metric: Metric, rows: Sequence[RowResults]) -> Bars | None:
+    bars = tuple(_bar(row, metric) for row in rows)
+    if not any(bar.value is not None for bar in bars):
         return None
-    axis = TITLES.get(metric, metric)
-    said = ", ".join(f"{bar.label} {bar.value:.4g}" for bar in found if bar.value is not None)
-    return Bars(f"{part.name}-bars", part.title, f"Bar chart of the {axis}, {part.title}: {said}.", axis, found)
+    axis = heading(metric)
+    said = ", ".join(f"{bar.label} {bar.value:.4g}" for bar in bars if bar.value is not None)
+    return Bars(f"{part.name}-bars", part.title, f"Bar chart of the {axis}, {part.title}: {said}.", axis, bars)
 
 
-def _bar(found: RowResults, metric: str) -> Bar:
+def _bar(found: RowResults, metric: Metric) -> Bar:
     unit = scale(metric)
     value, values = test_value(found.best, metric), [v for _, v in tested(found, metric)]
-    printed = found.row.paper.get(metric)
+    printed = found.row.paper.get(metric.name)
     several = len(values) > 1
     return Bar(
         found.row.label, kind_of(found.row), None if value is None else value * unit,
@@ -142,22 +142,21 @@ def curves(results: StudyResults) -> Gallery:
 
 
 def _curve(model: str, rows: Sequence[RowResults], places: dict[str, float | None], results: StudyResults) -> Lines:
+    metric = results.study.metric(rows[0].part.metric)
     names: dict[str, list[RowResults]] = {}
     for found in rows:
         by_unit = found.row.x is not None  # the unit itself is what varies: one line for its kind
         names.setdefault(kind_of(found.row) if by_unit else found.row.label, []).append(found)
-    lines = tuple(line for label, members in names.items() if (line := _over_places(label, members, places)).x)
-    metric = rows[0].part.metric
+    lines = tuple(line for label, members in names.items() if (line := _over_places(label, members, places, metric)).x)
     said = "; ".join(f"{line.label} from {line.y[0]:.4g} to {line.y[-1]:.4g}" for line in lines)
-    axis = TITLES.get(metric, metric)
+    axis = heading(metric)
     alt = f"{axis} of {model} against {results.study.axis}: {said}."
     return Lines(f"{model}-curve", model, alt, results.study.axis, axis, lines, markers=True)
 
 
-def _over_places(label: str, rows: Sequence[RowResults], places: dict[str, float | None]) -> Line:
-    points = []
+def _over_places(label: str, rows: Sequence[RowResults], places: dict[str, float | None], metric: Metric) -> Line:
+    points, unit = [], scale(metric)
     for found in rows:
-        metric, unit = found.part.metric, scale(found.part.metric)
         value, values = test_value(found.best, metric), [v * unit for _, v in tested(found, metric)]
         place = places[found.row.key]
         if value is not None and place is not None:
@@ -225,15 +224,14 @@ def approximations(results: StudyResults) -> Gallery:
     """The approximations of a function: one panel for each unit, the trial with the median error."""
     if results.study.form != "approximation":
         return Gallery("", "", ())
-    charts = [_fit(found) for found in results.rows]
+    charts = [_fit(row, results.study.metric(row.part.metric)) for row in results.rows]
     caption = (
         "Red: the function. Blue: the network, the trial with the median error. The error is the mean over trials."
     )
     return Gallery("Approximations", caption, tuple(chart for chart in charts if chart is not None))
 
 
-def _fit(found: RowResults) -> Fit | None:
-    metric = found.part.metric
+def _fit(found: RowResults, metric: Metric) -> Fit | None:
     values = tested(found, metric)
     if not values:
         return None
@@ -246,19 +244,21 @@ def _fit(found: RowResults) -> Fit | None:
     error = float(np.mean([value for _, value in values]))
     every = max(1, len(truth) // 250)
     title = f"{found.part.title}: {found.row.label}"
-    alt = f"{title}: the function and its approximation, mean {metric.upper()} {error:.3g} over {len(values)} trials."
+    alt = f"{title}: the function and its approximation, mean {metric.title} {error:.3g} over {len(values)} trials."
     return Fit(
         f"{found.row.key.replace('/', '-')}-fit", title, alt, kind_of(found.row), _plain(x[::every]),
-        _plain(truth[::every]), _plain(fit[::every]), f"{metric.upper()} {show(metric, error)}",
+        _plain(truth[::every]), _plain(fit[::every]), f"{metric.title} {show(metric, error)}",
     )  # fmt: skip
 
 
 def learning(results: StudyResults) -> Gallery:
     """The validation metric over the epochs, one chart for each part and group."""
-    charts = [
-        _with_log(chart) if chart.y_axis.endswith("mse") else chart
-        for chart in _by_group(results, "learning", _validation, "validation {metric}")
-    ]
+    charts: list[Lines] = []
+    for part in results.study.parts:
+        metric = results.study.metric(part.metric)
+        read = partial(_validation, metric=metric)
+        made = _by_group(results, part, "learning", read, f"validation {metric.heading}")
+        charts += map(_with_log, made) if metric.format.endswith("e") else made  # printed in powers of ten: drawn so
     caption = f"Mean over the trials of the chosen setting; bands {_bands(results)}."
     return Gallery("Learning curves", caption, tuple(charts), _legend(charts), detail=True)
 
@@ -267,7 +267,8 @@ def alphas(results: StudyResults) -> Gallery:
     """Learned alphas, and apart from them (another parameter, another scale) the betas of Swish, over the epochs."""
     charts: list[Lines] = []
     for name in _learned_names(results):
-        charts += _by_group(results, f"learned-{name}", partial(_learned, name=name), f"learned {name}")
+        for part in results.study.parts:
+            charts += _by_group(results, part, f"learned-{name}", partial(_learned, name=name), f"learned {name}")
     caption = f"The mean where a network has several; bands {_bands(results)}."
     return Gallery("Learned parameters", caption, tuple(charts), _legend(charts), detail=True)
 
@@ -305,21 +306,19 @@ def _with_log(chart: Lines) -> Lines:
 
 
 def _by_group(
-    results: StudyResults, what: str, read: Callable[[TrialRecord], list[float]], words: str
+    results: StudyResults, part: Part, what: str, read: Callable[[TrialRecord], list[float]], axis: str
 ) -> Iterator[Lines]:
+    """One chart for each group of a part."""
     titles = {group.name: group.title for group in results.study.groups}
-    for part in results.study.parts:
-        groups: dict[str, list[RowResults]] = {}
-        for found in (row for row in _of_part(results, part) if not row.row.quoted):
-            groups.setdefault(titles.get(found.row.group or "", OTHERS), []).append(found)
-        for number, (group, rows) in enumerate(groups.items(), start=1):
-            name = f"{part.name}-{what}-{number}"
-            title = part.title if len(groups) == 1 else f"{part.title}: {group}"
-            unit = " (%)" if "{metric}" in words and scale(part.metric) > 1 else ""
-            axis = words.format(metric=part.metric) + unit
-            chart = _over_epochs(name, title, axis, rows, read)
-            if chart is not None:
-                yield chart
+    groups: dict[str, list[RowResults]] = {}
+    for row in _of_part(results, part):
+        if not row.row.quoted:
+            groups.setdefault(titles.get(row.row.group or "", OTHERS), []).append(row)
+    for number, (group, rows) in enumerate(groups.items(), start=1):
+        title = part.title if len(groups) == 1 else f"{part.title}: {group}"
+        chart = _over_epochs(f"{part.name}-{what}-{number}", title, axis, rows, read)
+        if chart is not None:
+            yield chart
 
 
 def _over_epochs(
@@ -376,9 +375,8 @@ def _bands(results: StudyResults) -> str:
     return "hold the middle half of the trials" if most > MANY else "from the lowest to the highest trial"
 
 
-def _validation(record: TrialRecord) -> list[float]:
-    unit = scale(record.metric)
-    return [_number((e.get("validation") or {}).get(record.metric)) * unit for e in record.history]
+def _validation(record: TrialRecord, *, metric: Metric) -> list[float]:
+    return [_number((e.get("validation") or {}).get(metric.name)) * scale(metric) for e in record.history]
 
 
 def _learned(record: TrialRecord, *, name: str) -> list[float]:

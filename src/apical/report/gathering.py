@@ -14,11 +14,12 @@ from apical.report.charts import Gallery, Palette
 from apical.report.claims import verdicts
 from apical.report.claims.verdicts import OUTCOMES, RULES, Verdict, deviations
 from apical.report.comparison import Comparison, Evidence, between, turned_sign
-from apical.report.numbers import Number, Times, of_trial, show
+from apical.report.numbers import Number, Times, of_trial, show, test_value
 from apical.report.tables import Data, Table, datasets
 from apical.study.claim import claims
 from apical.study.model import Study
 from apical.study.results import StudyResults, TrialRecord
+from apical.train.metrics import Metric
 
 
 @dataclass(frozen=True)
@@ -167,19 +168,23 @@ def _section(name: str, evidence: Evidence, shipped: Mapping[str, Study], *, pic
 
 
 def _records(results: StudyResults) -> list[Trial]:
-    found: dict[str, Trial] = {}
+    """Every trial once, though rows may share it: those of the settings first, then those of the chosen one."""
+    trials: dict[str, Trial] = {}
     for row in results.rows:
+        metric, key = results.study.metric(row.part.metric), row.row.key
         finals = {t.digest for t in row.trials}
         for setting in row.settings:
             for record in setting.trials:
-                found[record.digest] = _trial(record, row.row.key, setting.setting, record.digest in finals)
+                final = record.digest in finals
+                trials[record.digest] = _trial(record, metric, row=key, setting=setting.setting, final=final)
         for record in row.trials:
-            found.setdefault(record.digest, _trial(record, row.row.key, row.chosen or "", True))
-    return list(found.values())
+            if record.digest not in trials:
+                trials[record.digest] = _trial(record, metric, row=key, setting=row.chosen or "", final=True)
+    return list(trials.values())
 
 
-def _trial(record: TrialRecord, row: str, setting: str, final: bool) -> Trial:
-    validation, test = record.value, (record.test or {}).get(record.metric)
+def _trial(record: TrialRecord, metric: Metric, *, row: str, setting: str, final: bool) -> Trial:
+    validation, test = record.value, test_value(record, metric)
     return Trial(
         digest=record.digest,
         row=row,
@@ -188,10 +193,8 @@ def _trial(record: TrialRecord, row: str, setting: str, final: bool) -> Trial:
         state=record.state,
         reason=record.reason,
         best_epoch=record.best_epoch,
-        validation=of_trial(record.metric, validation, record.digest, split="validation")
-        if isfinite(validation)
-        else None,
-        test=of_trial(record.metric, test, record.digest) if test is not None and isfinite(test) else None,
+        validation=of_trial(metric, validation, record.digest, split="validation") if isfinite(validation) else None,
+        test=of_trial(metric, test, record.digest) if test is not None else None,
         seconds=sum(record.seconds),
         stacking=record.execution.stacking if record.execution else "",
         final=final,

@@ -8,22 +8,16 @@ from typing import Literal
 
 from apical import stats
 from apical.nn import kinds
-from apical.study.model import IN_PERCENT, SMALLER_IS_BETTER, Part, Row
+from apical.study.model import Part, Row
 from apical.study.results import RowResults, StudyResults, TrialRecord
+from apical.train import metrics
+from apical.train.metrics import Metric
 
 How = Literal["trial", "mean", "median", "deviation", "difference", "ratio", "test"]
 """What was done with the trials' values; "test" is a paired test on their answers."""
 MISSING = "–"
 
-TITLES = {
-    "accuracy": "test accuracy (%)",
-    "weighted-accuracy": "test weighted accuracy (%)",
-    "top-5": "test top-5 accuracy (%)",
-    "cross-entropy": "test cross-entropy",
-    "mae": "test MAE",
-    "mse": "test MSE",
-    "seconds": "seconds per epoch",
-}
+ACCURACY, SECONDS = metrics.find("accuracy"), metrics.find("seconds")
 
 
 @dataclass(frozen=True)
@@ -45,30 +39,30 @@ class Number:
         """One line that says where the number comes from."""
         words = {"trial": "", "mean": "mean, ", "deviation": "deviation, ", "difference": "difference, "}
         names = ", ".join(digest[:8] for digest in self.trials)
-        what = f"{self.split} {self.metric}" if self.metric != "seconds" else "seconds per epoch"
+        what = SECONDS.title if self.metric == SECONDS.name else f"{self.split} {self.metric}"
         return f"{what}: {words.get(self.how, self.how + ', ')}{'trials' if len(self.trials) > 1 else 'trial'} {names}"
 
 
-def better(metric: str, a: float, b: float) -> bool:
-    """True where a is the better value."""
-    return a < b if metric in SMALLER_IS_BETTER else a > b
-
-
-def gain(metric: str, difference: float) -> float:
+def gain(metric: Metric, difference: float) -> float:
     """A difference, turned so that positive is better."""
-    return -difference if metric in SMALLER_IS_BETTER else difference
+    return difference if metric.larger_is_better else -difference
 
 
-def scale(metric: str) -> float:
+def heading(metric: Metric) -> str:
+    """What a table or an axis of test values is called."""
+    return metric.heading if metric == SECONDS else f"test {metric.heading}"
+
+
+def scale(metric: Metric) -> float:
     """What a trial's value is multiplied by for print."""
-    return 100.0 if metric in IN_PERCENT else 1.0
+    return 100.0 if metric.percent else 1.0
 
 
-def show(metric: str, value: float, *, sign: bool = False) -> str:
-    """A trial's value as it is printed: per cent with two decimals, errors as they need."""
+def show(metric: Metric, value: float, *, sign: bool = False) -> str:
+    """A trial's value as it is printed."""
     if not isfinite(value):
         return MISSING
-    text = f"{value * scale(metric):{'+' if sign else ''}{_format(metric)}}"
+    text = f"{value * scale(metric):{'+' if sign else ''}{metric.format}}"
     return text.replace("-", "−")
 
 
@@ -90,20 +84,14 @@ def show_share(count: int, n: int) -> str:
     return f"{count:,} of {n:,} ({100 * count / n:.0f} %, {100 * low:.0f} to {100 * high:.0f} %)"
 
 
-def of_trial(metric: str, value: float, digest: str, *, split: str = "test") -> Number:
+def of_trial(metric: Metric, value: float, digest: str, *, split: str = "test") -> Number:
     """The value of one trial."""
-    return Number(value, show(metric, value), (digest,), metric, split)
+    return Number(value, show(metric, value), (digest,), metric.name, split)
 
 
-def mean_of(metric: str, value: float, digests: Sequence[str], *, how: How = "mean") -> Number:
+def mean_of(metric: Metric, value: float, digests: Sequence[str], *, how: How = "mean") -> Number:
     """A summary of several trials."""
-    return Number(value, show(metric, value), tuple(digests), metric, how=how)
-
-
-def _format(metric: str) -> str:
-    if metric in IN_PERCENT or metric == "mae":
-        return ".2f"
-    return {"cross-entropy": ".4f", "seconds": ".3g", "mse": ".2e"}.get(metric, ".4g")
+    return Number(value, show(metric, value), tuple(digests), metric.name, how=how)
 
 
 # What rows and trials say.
@@ -120,13 +108,13 @@ def is_leaky(kind: str) -> bool:
     return known is not None and known.parameter("leak") is not None
 
 
-def test_value(record: TrialRecord | None, metric: str) -> float | None:
+def test_value(record: TrialRecord | None, metric: Metric) -> float | None:
     """A trial's finite test value, or None."""
-    value = None if record is None or record.test is None else record.test.get(metric)
+    value = None if record is None or record.test is None else record.test.get(metric.name)
     return value if value is not None and isfinite(value) else None
 
 
-def tested(found: RowResults, metric: str) -> list[tuple[str, float]]:
+def tested(found: RowResults, metric: Metric) -> list[tuple[str, float]]:
     """Digest and test value of the trials that were tested."""
     values = [(t.digest, test_value(t, metric)) for t in found.trials]
     return [(digest, value) for digest, value in values if value is not None]
@@ -134,7 +122,7 @@ def tested(found: RowResults, metric: str) -> list[tuple[str, float]]:
 
 def solved_by(found: RowResults) -> int:
     """How many trials answer every point right."""
-    return sum(test_value(t, "accuracy") == 1 for t in found.trials)
+    return sum(test_value(t, ACCURACY) == 1 for t in found.trials)
 
 
 def seconds_per_epoch(record: TrialRecord) -> float | None:
@@ -200,7 +188,7 @@ def _time(found: RowResults, reference: RowResults) -> Time:
     ratio = Number(own / base, f"{own / base:.2f}×", against, "seconds", how="ratio") if base and timed else None
     printed, printed_base = found.row.paper.get("seconds"), reference.row.paper.get("seconds")
     return Time(
-        found.row.label, kind_of(found.row), Number(own, show("seconds", own), digests, "seconds", how="median"), ratio,
+        found.row.label, kind_of(found.row), Number(own, show(SECONDS, own), digests, "seconds", how="median"), ratio,
         f"{printed.value:g}" if printed else "",
         f"{printed.value / printed_base.value:.2f}×" if printed and printed_base else "",
     )  # fmt: skip

@@ -10,10 +10,10 @@ from apical.errors import ApicalError
 from apical.nn import kinds
 from apical.report.comparison import MARKS, Comparison, Evidence, Pair
 from apical.report.numbers import (
+    ACCURACY,
     MISSING,
-    TITLES,
     Number,
-    better,
+    heading,
     kind_of,
     mean_of,
     of_trial,
@@ -26,6 +26,7 @@ from apical.report.numbers import (
 )
 from apical.study.model import Group, PaperNumber, Part, Row, Study
 from apical.study.results import RowResults, StudyResults, TrialRecord
+from apical.train.metrics import Metric
 
 if TYPE_CHECKING:
     from apical.data import DataSet
@@ -102,10 +103,10 @@ def rival_of(found: RowResults, results: StudyResults) -> RowResults | None:
     if found.row.group is None or found.row.quoted:
         return None
     others = [r for r in results.rows if _rivals(r, found) and r.best is not None]
-    metric = found.part.metric
+    metric = results.study.metric(found.part.metric)
     chosen: RowResults | None = None
     for other in others:
-        if chosen is None or better(metric, _validation(other), _validation(chosen)):
+        if chosen is None or metric.better(_validation(other), _validation(chosen)):
             chosen = other
     return chosen
 
@@ -135,14 +136,20 @@ def tables(study: str, evidence: Evidence) -> list[Table]:
 def _table(part: Part, study: str, evidence: Evidence) -> Table:
     results = evidence.studies[study]
     rows = [found for found in results.rows if found.row.part == part.name]
-    champions = _champions(rows, part.metric)
-    lines = tuple(_line(found, study, evidence, found.row.key in champions) for found in rows)
+    metric = results.study.metric(part.metric)
+    champions = _champions(rows, metric)
+    lines = tuple(_line(row, study, evidence, metric, best=row.row.key in champions) for row in rows)
     return Table(
-        part.name, part.title, part.metric, TITLES.get(part.metric, part.metric), lines, _remarks(part, results)
+        name=part.name,
+        title=part.title,
+        metric=part.metric,
+        heading=heading(metric),
+        lines=lines,
+        remarks=_remarks(part, results),
     )
 
 
-def _champions(rows: Sequence[RowResults], metric: str) -> set[str]:
+def _champions(rows: Sequence[RowResults], metric: Metric) -> set[str]:
     """The keys of the best rows of each group; equals share."""
     best: dict[str, tuple[float, set[str]]] = {}
     for found in rows:
@@ -150,20 +157,20 @@ def _champions(rows: Sequence[RowResults], metric: str) -> set[str]:
         if value is None or group is None:
             continue
         leader = best.get(group)
-        if leader is None or better(metric, value, leader[0]):
+        if leader is None or metric.better(value, leader[0]):
             best[group] = (value, {found.row.key})
         elif value == leader[0]:
             leader[1].add(found.row.key)
     return {key for _, keys in best.values() for key in keys}
 
 
-def _line(found: RowResults, study: str, evidence: Evidence, best: bool) -> Line:
-    results, row, metric = evidence.studies[study], found.row, found.part.metric
+def _line(found: RowResults, study: str, evidence: Evidence, metric: Metric, *, best: bool) -> Line:
+    results, row = evidence.studies[study], found.row
     value = test_value(found.best, metric)
     ours = of_trial(metric, value, found.best.digest) if found.best is not None and value is not None else None
-    printed = row.paper.get(metric)
+    printed = row.paper.get(metric.name)
     base, rival = results.study.baseline(row), rival_of(found, results)
-    against = evidence.get((study, row.key), (study, base.key), metric) if base is not None else None
+    against = evidence.get((study, row.key), (study, base.key), metric.name) if base is not None else None
     mean, deviation = _over_trials(found, metric)
     return Line(
         row.key, row.label, kind_of(row), _group(row, results.study), row.quoted,
@@ -172,13 +179,13 @@ def _line(found: RowResults, study: str, evidence: Evidence, best: bool) -> Line
         ours=ours, mark=MARKS[against.mark] if against else "", best=best,
         difference=_difference(metric, ours, printed), mean=mean, deviation=deviation,
         trials=_count(found, results.study), remark=_remark(found),
-        baseline=against, rival=evidence.get((study, row.key), (study, rival.row.key), metric) if rival else None,
+        baseline=against, rival=evidence.get((study, row.key), (study, rival.row.key), metric.name) if rival else None,
         rival_label=rival.row.label if rival else "",
         solved=_solved(found) if results.study.form == "logic" else "",
     )  # fmt: skip
 
 
-def _over_trials(found: RowResults, metric: str) -> tuple[Number | None, Number | None]:
+def _over_trials(found: RowResults, metric: Metric) -> tuple[Number | None, Number | None]:
     values = tested(found, metric)
     digests = [digest for digest, _ in values]
     summary = stats.summarise([value for _, value in values])
@@ -194,22 +201,33 @@ def _group(row: Row, study: Study) -> str:
     return "quoted" if row.quoted else ""
 
 
-def _printed(metric: str, number: PaperNumber | None) -> str:
+def _printed(metric: Metric, number: PaperNumber | None) -> str:
     return show(metric, number.value / scale(metric)) if number else ""
 
 
-def _difference(metric: str, ours: Number | None, printed: PaperNumber | None) -> Number | None:
+def _difference(metric: Metric, ours: Number | None, printed: PaperNumber | None) -> Number | None:
     if ours is None or printed is None:
         return None
     value = ours.value - printed.value / scale(metric)
-    return Number(value, show(metric, value, sign=True), ours.trials, metric, how="difference")
+    return Number(value, show(metric, value, sign=True), ours.trials, metric.name, how="difference")
 
 
 def _parameter(found: RowResults) -> str:
-    for setting in found.settings:
-        if setting.setting == found.chosen and setting.alpha is not None:
-            return parameter_text(setting.alpha, setting.c)
-    return ""
+    """The values of the chosen setting: alpha and c, and every other parameter of the kind that the setting names."""
+    setting = next((s for s in found.settings if s.setting == found.chosen), None)
+    if setting is None:
+        return ""
+    name, given = kinds.parse(setting.setting)
+    kind = kinds.get(name)
+    others = [key for key in given if key not in ("alpha", "c") and kind is not None and kind.parameter(key)]
+    words = [] if setting.alpha is None else [parameter_text(setting.alpha, setting.c)]
+    return ", ".join([*words, *(_value_text(key, given[key]) for key in others)])
+
+
+def _value_text(name: str, value: float | str) -> str:
+    if value == kinds.LEARN:
+        return f"{name} learned"
+    return f"{name} = {value}" if isinstance(value, str) else f"{name} = {value:g}"
 
 
 def _printed_parameter(printed: PaperNumber | None) -> str:
@@ -235,7 +253,7 @@ def _remark(found: RowResults) -> str:
 
 def _solved(found: RowResults) -> str:
     """How many trials of those that were tested."""
-    count = len(tested(found, "accuracy"))
+    count = len(tested(found, ACCURACY))
     return show_share(solved_by(found), count) if count else ""
 
 
@@ -247,7 +265,7 @@ def _remarks(part: Part, results: StudyResults) -> tuple[str, ...]:
         remarks.append("A quick variant: shorter and smaller than the paper's experiment. It carries no verdict.")
     if results.study.form == "logic":
         remarks.append("Solved: trials that answer every point right, their share and its 95 % interval (Wilson's).")
-    if part.metric == "weighted-accuracy":
+    if results.study.metric(part.metric).by_class:
         remarks.append("McNemar's test counts plain right and wrong; the interval is of the weighted accuracy.")
     return tuple(remarks)
 

@@ -92,7 +92,10 @@ def tests_csv(section: Section) -> str:
     """Every paired test of a study."""
     names = ("a", "b", "metric", "n", "difference", "low", "high", "test", "p_paper", "p_value", "p_holm", "only_a",
              "only_b", "effect_name", "effect", "needed")  # fmt: skip
-    rows = ([*(getattr(c, name) for name in names), *c.trials] for c in section.comparisons)
+    rows = (
+        [*(c.metric.name if name == "metric" else getattr(c, name) for name in names), *c.trials]
+        for c in section.comparisons
+    )
     return _csv((*names, "trial_a", "trial_b"), rows)
 
 

@@ -30,6 +30,7 @@ class Metric:
     `per_sample` gives a value for each test sample, for paired tests: right (1) or wrong (0) with `right_or_wrong`,
     else an error. `by_trial`: the samples stand for no others (the points of a curve), so that trials are compared.
     `of_each` is `compute` for k trials at once: outputs (k, n, ...) -> k values.
+    `by_class`: a mean over classes, so that samples are drawn within each class where its interval is resampled.
     A quantity that no outputs tell, such as seconds, has no `compute`.
     """
 
@@ -42,6 +43,7 @@ class Metric:
     per_sample: Callable[[Array, Array], Array] | None = None
     right_or_wrong: bool = False
     by_trial: bool = False
+    by_class: bool = False
     percent: bool = False
     unit: str = ""
     format: str = ""
@@ -155,7 +157,7 @@ _BUILT_IN = {
         Metric(
             name="weighted-accuracy", title="weighted accuracy", larger_is_better=True, percent=True,
             task="classification", compute=weighted_accuracy, of_each=_recall_of_each, per_sample=_right,
-            right_or_wrong=True,
+            right_or_wrong=True, by_class=True,
         ),
         Metric(
             name="top-5", title="top-5 accuracy", larger_is_better=True, percent=True, task="classification",

@@ -24,17 +24,30 @@ from apical.report.comparison import (
     samples_and_trials,
     turned_sign,
 )
-from apical.report.numbers import alone, gain, scale, seconds_per_epoch, show, show_share, solved_by, test_value, tested
+from apical.report.numbers import (
+    ACCURACY,
+    SECONDS,
+    alone,
+    gain,
+    scale,
+    seconds_per_epoch,
+    show,
+    show_share,
+    solved_by,
+    test_value,
+    tested,
+)
 from apical.study.claim import Claim
 from apical.study.results import RowResults, TrialRecord
+from apical.train import metrics
+from apical.train.metrics import Metric
 
-MEASURED = ("seconds", "parameters", "mse")
-"""Metrics of a trial itself: no test samples stand for others here (mse is that of a whole curve)."""
 OF_TWO = sqrt(2)
 """A printed number comes from trials and samples like ours: a difference of the two is so much wider than one alone."""
 Rows = tuple[RowResults, RowResults]
 
 
+PARAMETERS = metrics.find("parameters")
 SIGNS = {1: "shown", 0: "open", -1: "refuted"}
 VANISHED = 1e-6
 """A layer's gradient has vanished where its norm is below this share of the largest layer's in the same epoch."""
@@ -67,9 +80,11 @@ class Finding:
         return SIGNS[self.sign]
 
 
-def metric_of(claim: Claim, found: RowResults) -> str:
-    """The claim's metric, or that of the row's part."""
-    return claim.metric or found.part.metric
+def metric_of(claim: Claim, evidence: Evidence, position: int) -> Metric:
+    """The claim's metric, or that of the part of the row at this position of the claim."""
+    ref = refs(claim)[position][0]
+    row = evidence.row(ref)
+    return evidence.metric(ref[0], claim.metric or (row.part.metric if row else ""))
 
 
 def refs(claim: Claim) -> list[tuple[Ref, ...]]:
@@ -85,12 +100,12 @@ def find(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults
 
 def _better(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
     a, b = rows
-    metric = metric_of(claim, a)
-    if metric in MEASURED:
+    metric = metric_of(claim, evidence, position)
+    if metric.by_trial:
         yield _trial_by_trial(a, b, metric, measured(a, metric), measured(b, metric))
         return
     if "validation" in claim.splits:
-        yield _trial_by_trial(a, b, f"validation {metric}", _validation(a, metric), _validation(b, metric))
+        yield _trial_by_trial(a, b, metric, _validation(a, metric), _validation(b, metric), split="validation ")
     if "test" in claim.splits:
         yield (
             _against_quoted(a, b, metric) if a.row.quoted or b.row.quoted else _on_test(a, b, claim, evidence, position)
@@ -98,7 +113,7 @@ def _better(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResu
 
 
 def _on_test(a: RowResults, b: RowResults, claim: Claim, evidence: Evidence, position: int) -> Finding:
-    metric = metric_of(claim, a)
+    metric = metric_of(claim, evidence, position)
     found = _comparison(claim, evidence, position, metric)
     if found is None:
         return _incomparable(a, b)
@@ -111,7 +126,8 @@ def _on_test(a: RowResults, b: RowResults, claim: Claim, evidence: Evidence, pos
 
 
 def _pair(sign: int, a: RowResults, b: RowResults, found: Comparison, paper: str) -> Finding:
-    title = pair_name(a, b) if found.metric == a.part.metric else f"{pair_name(a, b)}, test {found.metric}"
+    own = found.metric.name == a.part.metric
+    title = pair_name(a, b) if own else f"{pair_name(a, b)}, test {found.metric.name}"
     return Finding(sign, title, in_words(a, b, found), paper, samples_and_trials(found), found.trials)
 
 
@@ -119,9 +135,9 @@ def _incomparable(a: RowResults, b: RowResults) -> Finding:
     return Finding(0, pair_name(a, b), "could not be compared")
 
 
-def _comparison(claim: Claim, evidence: Evidence, position: int, metric: str) -> Comparison | None:
+def _comparison(claim: Claim, evidence: Evidence, position: int, metric: Metric) -> Comparison | None:
     a, b = refs(claim)[position]
-    return evidence.get(a, b, metric)
+    return evidence.get(a, b, metric.name)
 
 
 def _trend(found: Comparison) -> int:
@@ -135,10 +151,11 @@ def _ends(found: Comparison) -> tuple[float, float]:
     return low, high
 
 
-def _printed_gain(a: RowResults, b: RowResults, metric: str) -> float | None:
-    if metric not in a.row.paper or metric not in b.row.paper:
+def _printed_gain(a: RowResults, b: RowResults, metric: Metric) -> float | None:
+    first, second = a.row.paper.get(metric.name), b.row.paper.get(metric.name)
+    if first is None or second is None:
         return None
-    return gain(metric, (a.row.paper[metric].value - b.row.paper[metric].value) / scale(metric))
+    return gain(metric, (first.value - second.value) / scale(metric))
 
 
 def _wider(ends: tuple[float, float], pairs: int) -> tuple[float, float]:
@@ -149,15 +166,16 @@ def _wider(ends: tuple[float, float], pairs: int) -> tuple[float, float]:
     return middle - factor * half, middle + factor * half
 
 
-def _trial_by_trial(a: RowResults, b: RowResults, what: str, of_a: dict[int, float], of_b: dict[int, float]) -> Finding:
-    metric = what.removeprefix("validation ")
+def _trial_by_trial(
+    a: RowResults, b: RowResults, metric: Metric, of_a: dict[int, float], of_b: dict[int, float], *, split: str = ""
+) -> Finding:
     seeds = sorted(of_a.keys() & of_b.keys())
-    title = f"{pair_name(a, b)}, {what}"
+    title = f"{pair_name(a, b)}, {split}{metric.name}"
     if not seeds:
         return Finding(0, title, "not measured")
     first, second = [of_a[s] for s in seeds], [of_b[s] for s in seeds]
     gains = [gain(metric, x - y) for x, y in zip(first, second, strict=True)]
-    ratios = metric in ("seconds", "mse") and min(*first, *second) > 0
+    ratios = metric.by_trial and min(*first, *second) > 0
     if ratios:
         words, summary = ratio(first, second)
     else:
@@ -169,14 +187,14 @@ def _trial_by_trial(a: RowResults, b: RowResults, what: str, of_a: dict[int, flo
     return Finding(sign, title, words, "", count_trials(len(seeds)), _digests(a, b))
 
 
-def _against_quoted(a: RowResults, b: RowResults, metric: str) -> Finding:
+def _against_quoted(a: RowResults, b: RowResults, metric: Metric) -> Finding:
     """A printed number has no samples: ours must lie beyond it by two standard errors of such a difference."""
     low, high = _quoted_ends(a, b, metric)
     sign = 1 if low > 0 else -1 if high < 0 else 0
     return _quoted(sign, a, b, metric, printed_pair(a, b, metric))
 
 
-def _quoted(sign: int, a: RowResults, b: RowResults, metric: str, paper: str) -> Finding:
+def _quoted(sign: int, a: RowResults, b: RowResults, metric: Metric, paper: str) -> Finding:
     values = [_value(found, metric) for found in (a, b)]
     half = show(metric, 2 * OF_TWO * _largest_error(a, b, metric))
     words = f"{minus(metric, *values)} ± {half}, one side as quoted"
@@ -184,14 +202,14 @@ def _quoted(sign: int, a: RowResults, b: RowResults, metric: str, paper: str) ->
     return Finding(sign, pair_name(a, b), words, paper, _tested_on(a, b), digests)
 
 
-def _quoted_ends(a: RowResults, b: RowResults, metric: str) -> tuple[float, float]:
+def _quoted_ends(a: RowResults, b: RowResults, metric: Metric) -> tuple[float, float]:
     """The gain over a quoted number, minus and plus two standard errors."""
     difference = gain(metric, _value(a, metric) - _value(b, metric))
     error = 2 * OF_TWO * _largest_error(a, b, metric)
     return difference - error, difference + error
 
 
-def _largest_error(a: RowResults, b: RowResults, metric: str) -> float:
+def _largest_error(a: RowResults, b: RowResults, metric: Metric) -> float:
     return max(_standard_error(found.best, metric) for found in (a, b))
 
 
@@ -203,14 +221,14 @@ def _tested_on(*rows: RowResults) -> str:
     return f"{len(best.best.outputs().ids):,} samples, {count_trials(len(best.trials))}"
 
 
-def _value(found: RowResults, metric: str) -> float:
+def _value(found: RowResults, metric: Metric) -> float:
     value = test_value(found.best, metric)
-    return value if value is not None else found.row.paper[metric].value / scale(metric)
+    return value if value is not None else found.row.paper[metric.name].value / scale(metric)
 
 
 def _gain(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
     a, b = rows
-    metric = metric_of(claim, a)
+    metric = metric_of(claim, evidence, position)
     wanted = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
     paper = f"{BOUNDS[claim.bound]}{show(metric, gain(metric, wanted), sign=True)}"
     if a.row.quoted or b.row.quoted:
@@ -242,8 +260,9 @@ def _largest(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowRes
         yield from _gain(claim, evidence, 0, rows)
         return
     a, b = rows
-    first = _comparison(claim, evidence, 0, claim.metric or a.part.metric)
-    found = _comparison(claim, evidence, position, metric_of(claim, a))
+    metric = metric_of(claim, evidence, position)
+    first = _comparison(claim, evidence, 0, metric)
+    found = _comparison(claim, evidence, position, metric)
     if first is None or found is None:
         yield _incomparable(a, b)
         return
@@ -255,7 +274,7 @@ def _largest(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowRes
 
 def _about(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
     (found,) = rows
-    metric = metric_of(claim, found)
+    metric = metric_of(claim, evidence, position)
     value = test_value(found.best, metric)
     if value is None:
         yield Finding(0, row_name(found), "no number")
@@ -271,7 +290,7 @@ def _about(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResul
 
 def _range(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
     (found,) = rows
-    metric = metric_of(claim, found)
+    metric = metric_of(claim, evidence, position)
     value = test_value(found.best, metric)
     if value is None:
         yield Finding(0, row_name(found), "no number")
@@ -285,7 +304,8 @@ def _range(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResul
 
 def _cost(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
     a, b = rows
-    of_a, of_b = measured(a, claim.metric), measured(b, claim.metric)
+    metric = metric_of(claim, evidence, position)
+    of_a, of_b = measured(a, metric), measured(b, metric)
     relative = claim.scale == "relative"
     seeds = [seed for seed in sorted(of_a.keys() & of_b.keys()) if of_b[seed]]
     more = [of_a[s] / of_b[s] - 1 if relative else of_a[s] - of_b[s] for s in seeds]
@@ -305,9 +325,10 @@ def _stable(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResu
     if found.best is not None and _at_chance(found.best):
         faults.add("the best trial is at chance")
     words = ", ".join(sorted(faults)) or "every trial converged"
-    if (value := test_value(found.best, found.part.metric)) is not None:
-        words += f", best {show(found.part.metric, value)}"
-    paper = printed(found, found.part.metric)
+    metric = evidence.metric(refs(claim)[position][0][0], found.part.metric)
+    if (value := test_value(found.best, metric)) is not None:
+        words += f", best {show(metric, value)}"
+    paper = printed(found, metric)
     yield Finding(-1 if faults else 1, row_name(found), words, paper, count_trials(len(found.trials)), _digests(found))
 
 
@@ -319,7 +340,7 @@ def _unstable(record: TrialRecord) -> str:
 
 
 def _at_chance(record: TrialRecord) -> bool:
-    value = test_value(record, "accuracy")
+    value = test_value(record, ACCURACY)
     if value is None:
         return False
     labels = record.outputs().labels
@@ -331,7 +352,7 @@ def _solves(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResu
     (found,) = rows
     solved = solved_by(found)
     words = f"every point right in {show_share(solved, len(found.trials))} trials"
-    paper = printed(found, "accuracy")
+    paper = printed(found, ACCURACY)
     yield Finding(1 if solved else -1, row_name(found), words, paper, count_trials(len(found.trials)), _digests(found))
 
 
@@ -356,23 +377,24 @@ def smallest_gradient_shares(record: TrialRecord) -> list[float]:
     return shares
 
 
-def measured(found: RowResults, metric: str) -> dict[int, float]:
+def measured(found: RowResults, metric: Metric) -> dict[int, float]:
     """Seconds per epoch, parameters or the error on a curve of each finished trial, by seed."""
-    read: dict[str, Callable[[TrialRecord], float | None]] = {
-        "seconds": lambda t: seconds_per_epoch(t) if alone(t) else None,
-        "parameters": lambda t: t.parameters,
-        "mse": lambda t: test_value(t, "mse"),
-    }
-    values = {t.seed: read[metric](t) for t in found.trials if t.finished}
+    values = {t.seed: _measure(t, metric) for t in found.trials if t.finished}
     return {seed: float(value) for seed, value in values.items() if value}
 
 
-def _validation(found: RowResults, metric: str) -> dict[int, float]:
-    values = {t.seed: t.validation.get(metric) for t in found.trials}
+def _measure(record: TrialRecord, metric: Metric) -> float | None:
+    if metric == SECONDS:
+        return seconds_per_epoch(record) if alone(record) else None
+    return record.parameters if metric == PARAMETERS else test_value(record, metric)
+
+
+def _validation(found: RowResults, metric: Metric) -> dict[int, float]:
+    values = {t.seed: t.validation.get(metric.name) for t in found.trials}
     return {seed: value for seed, value in values.items() if value is not None and isfinite(value)}
 
 
-def _standard_error(record: TrialRecord | None, metric: str) -> float:
+def _standard_error(record: TrialRecord | None, metric: Metric) -> float:
     """Of a share of the test samples; 0 for what is no share."""
     value = test_value(record, metric)
     if record is None or value is None or scale(metric) == 1:

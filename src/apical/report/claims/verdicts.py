@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Literal, get_args
 
-from apical.report.claims.findings import MEASURED, VANISHED, Finding, find, metric_of, refs
+from apical.report.claims.findings import VANISHED, Finding, find, metric_of, refs
 from apical.report.comparison import LEVEL, Evidence, Pair
 from apical.study.claim import Claim
 from apical.study.model import Part, Row, Study
@@ -113,12 +113,12 @@ def relevant(claims: Iterable[Claim], evidence: Evidence) -> list[Claim]:
 
 def needed_tests(claim: Claim, evidence: Evidence) -> Iterator[Pair]:
     """The paired tests that a claim needs, of rows that the report has."""
-    for pair in refs(claim):
+    for position, pair in enumerate(refs(claim)):
         rows = [evidence.row(ref) for ref in pair]
         if len(pair) == 2 and rows[0] is not None and rows[1] is not None:
-            metric = metric_of(claim, rows[0])
-            if metric not in MEASURED:
-                yield pair[0], pair[1], metric
+            metric = metric_of(claim, evidence, position)
+            if not metric.by_trial:
+                yield pair[0], pair[1], metric.name
 
 
 def judge(claim: Claim, evidence: Evidence, shipped: Mapping[str, Study]) -> Verdict:
