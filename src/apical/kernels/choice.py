@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from apical import torch_private
 from apical.errors import BackendError, DtypeError
 from apical.kernels import native
 
@@ -23,10 +24,10 @@ _ENVIRONMENT = getattr(os.environ, "_data", os.environ)
 _VARIABLE = os.environ.encodekey("APICAL_BACKEND") if hasattr(os.environ, "encodekey") else "APICAL_BACKEND"
 # Bound once: every eager call asks all of them.
 _is_compiling = torch.compiler.is_compiling
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
-_functorch_level = torch._C._functorch.maybe_current_level
-_tracing_state = torch._C._get_tracing_state
+_dispatch_modes = torch_private.dispatch_modes
+_function_modes = torch_private.function_modes
+_functorch_level = torch_private.functorch_level
+_tracing_state = torch_private.tracing_state
 
 _PLAIN_TYPES = {Tensor, torch.nn.Parameter}
 

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from apical import imports
+from apical import imports, torch_private
 from apical.errors import InvalidArgumentError
 from apical.train.optimisation import Lean
 from apical.train.spec import Execution, TrialSpec
 
 _ONE = torch.ones(())
-# What `loss.backward()` calls when it has looked at its arguments, which takes as long again.
-_run_backward: Any = torch.autograd.Variable._execution_engine.run_backward
+_run_backward: Any = torch_private.run_backward
 FABRIC_PRECISION: dict[str, Any] = {"32": "32-true", "bf16-mixed": "bf16-mixed", "16-mixed": "16-mixed"}
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from apical import torch_private
 from apical.errors import CheckpointError
 from apical.train.spec import TrialSpec
 
@@ -17,8 +18,8 @@ _CLASSES: dict[str, type[Optimizer]] = {
 }
 
 _KERNELS: dict[type[Optimizer], Callable[..., Any]] = {
-    torch.optim.Adam: torch._fused_adam_,
-    torch.optim.AdamW: torch._fused_adamw_,
+    torch.optim.Adam: torch_private.fused_adam,
+    torch.optim.AdamW: torch_private.fused_adamw,
 }
 
 

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from apical import torch_private
 from apical.train.spec import TrialSpec
 
-_KERNELS: dict[str, Any] = {"adam": torch._fused_adam_, "adamw": torch._fused_adamw_}
+_KERNELS: dict[str, Any] = {"adam": torch_private.fused_adam, "adamw": torch_private.fused_adamw}
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # torch's defaults, which a trial alone has too
 PARTS = ("model", "best", "first", "second")
 
