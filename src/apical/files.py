@@ -1,4 +1,9 @@
-"""Small files that several processes and machines share: made whole or not at all, read without trust."""
+"""Files that appear whole or not at all, and are read without trust. All results go through here.
+
+`write` fills a temporary file beside its target, brings it to disk, and gives it the target's name in one step: a
+crash, a full disk or another process leaves the old file or the new one, never a part of one. It raises OSError; `save`
+raises a CheckpointError instead, and `using` turns what happens to a study directory into a StudyError.
+"""
 
 import errno
 import json
@@ -15,84 +20,105 @@ from apical.errors import CheckpointError, StudyError
 
 LIMIT: Final = 1 << 26
 """Bytes; a larger file was not written by apical."""
-HOPELESS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG)
+CHUNK: Final = 1 << 20
+THREADS: Final = 16
+FATAL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG)
 """What the operating system says of a place where no trial can be stored, whichever it is."""
 
 
-def create(path: Path, values: Any) -> bool:
-    """Write a file that is not there yet; False where somebody else made it.
+# --- writing ----------------------------------------------------------------------------------------------------------
 
-    A link to a complete file is exclusive on every file system, NFS included. Where the answer to the call was lost on
-    the network, the number of names tells whether it worked; where links are unknown, O_EXCL is all there is.
+
+def write(path: Path, data: bytes | memoryview, *, exclusive: bool = False, durable: bool = True) -> None:
+    """Write a file in one step over the one that is there or, `exclusive`, raise FileExistsError where there is one.
+
+    Without `durable` nothing waits for the disk: for files that nobody misses after a power cut.
     """
-    temporary = _write_beside(path, values)
+    temporary = path.with_name(f".{path.name}.{token_hex(8)}.tmp")
+    try:
+        _fill(temporary, data, durable=durable)
+        if exclusive:
+            _link(temporary, path, data)
+        else:
+            temporary.replace(path)
+        if durable:
+            sync(path.parent)
+    finally:
+        remove(temporary)
+
+
+def _fill(path: Path, data: bytes | memoryview, *, durable: bool) -> None:
+    rest = memoryview(data).cast("B")
+    with path.open("xb", buffering=0) as file:
+        while rest:
+            rest = rest[file.write(rest[:CHUNK]) :]
+        if durable:
+            os.fsync(file.fileno())
+
+
+def _link(temporary: Path, path: Path, data: bytes | memoryview) -> None:
+    """Give a complete file a second name: exclusive on every file system, NFS included.
+
+    Where the answer to the call was lost on the network, the number of names tells whether it worked; where links are
+    unknown, O_EXCL is all there is.
+    """
     try:
         os.link(temporary, path)
     except FileExistsError:
-        return temporary.stat().st_nlink == 2
-    except OSError as error:
-        if error.errno in HOPELESS and error.errno != errno.EPERM:  # EPERM: a file system without links
+        if temporary.stat().st_nlink != 2:
             raise
-        return _create_exclusively(path, values)
-    finally:
-        remove(temporary)
-    return True
+    except OSError as error:
+        if error.errno in FATAL and error.errno != errno.EPERM:  # EPERM: a file system without links
+            raise
+        _fill(path, data, durable=True)
 
 
-def _create_exclusively(path: Path, values: Any) -> bool:
+def write_json(path: Path, values: Any, *, exclusive: bool = False, durable: bool = True) -> None:
+    """Write a table, or whatever JSON holds; see `write`."""
+    write(path, (json.dumps(values, indent=1, allow_nan=False) + "\n").encode(), exclusive=exclusive, durable=durable)
+
+
+def create(path: Path, values: Any) -> bool:
+    """Write a JSON file that is not there yet; False where somebody else made it."""
     try:
-        with path.open("xb") as file:
-            file.write(_encoded(values))
+        write_json(path, values, exclusive=True)
     except FileExistsError:
         return False
     return True
 
 
-def replace(path: Path, values: Any) -> None:
-    """Write a file over the one that is there: readers see the old or the new one."""
-    temporary = _write_beside(path, values)
+def save(path: Path, data: bytes | memoryview, *, exclusive: bool = False) -> None:
+    """Write a file of a trial; what goes wrong is said in one sentence."""
     try:
-        temporary.replace(path)
-    finally:
-        remove(temporary)
-
-
-def _write_beside(path: Path, values: Any) -> Path:
-    temporary = path.with_name(f".{path.name}.{token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(_encoded(values))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        remove(temporary)
+        write(path, data, exclusive=exclusive)
+    except FileExistsError:
         raise
-    return temporary
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {path}: {error.strerror or error}; what was there before is intact: "
+            "free some space or fix the folder, then run the same command again"
+        ) from error
 
 
-def _encoded(values: Any) -> bytes:
-    return (json.dumps(values, indent=1, allow_nan=False) + "\n").encode()
-
-
-def write(path: Path, values: Any) -> None:
-    """Write a file that nobody will miss: readers see the old or the new one, and a power cut may take it."""
-    temporary = path.with_name(f".{path.name}.{token_hex(8)}.tmp")
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, survive a power cut, where the system lets them be synced."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        temporary.write_bytes(_encoded(values))
-        temporary.replace(path)
+        os.fsync(descriptor)
     finally:
-        remove(temporary)
+        os.close(descriptor)
 
 
-def read(path: Path) -> dict[str, Any] | None:
-    """The table in a JSON file; None where the file is missing, damaged or something else."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(LIMIT + 1)
-        values = json.loads(data) if len(data) <= LIMIT else None
-    except (OSError, ValueError, RecursionError):
-        return None
-    return values if isinstance(values, dict) else None
+def at_once(work: Callable[..., None], *arguments: Iterable[Any]) -> None:
+    """Call `work` for every set of arguments, several at a time: what waits for the disk can wait together."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        for _ in pool.map(work, *arguments):
+            pass
+
+
+# --- removing ---------------------------------------------------------------------------------------------------------
 
 
 def remove(path: Path) -> None:
@@ -104,6 +130,38 @@ def remove(path: Path) -> None:
             path.unlink()
 
 
+def sweep(folder: Path) -> None:
+    """Remove the temporary files of processes that were killed while writing."""
+    for path in folder.glob(".*.tmp"):
+        remove(path)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The table in a JSON file; None where the file is missing, damaged or something else."""
+    try:
+        values = json.loads(read_text(path))
+    except (CheckpointError, ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def read_text(path: Path, *, limit: int = LIMIT) -> str:
+    """The text of a small file, or one sentence that says why not."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise CheckpointError(f"{path} is larger than {limit:,} bytes: it was not written by apical")
+        return data.decode("utf-8")
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path} is not text: it was not written by apical") from error
+
+
 def names(folder: Path) -> list[str]:
     """The names in a folder; none where there is no folder."""
     try:
@@ -112,10 +170,13 @@ def names(folder: Path) -> list[str]:
         return []
 
 
-def hopeless(error: BaseException | None) -> OSError | None:
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def fatal(error: BaseException | None) -> OSError | None:
     """The OSError in a chain of causes that says that nothing can be stored here."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in HOPELESS:
+        if isinstance(error, OSError) and error.errno in FATAL:
             return error
         error = error.__cause__
     return None
@@ -136,83 +197,3 @@ def cannot_use(directory: Path, error: OSError) -> StudyError:
         f"cannot use the study directory {directory}: {error.strerror or error}; what is finished is safe: make room "
         "or fix the folder, then give the same command again, or choose another folder with -d"
     )
-
-
-# Files that appear whole or not at all.
-
-CHUNK: Final = 1 << 20
-THREADS: Final = 16
-
-
-def write_whole(path: Path, data: bytes | memoryview, *, exclusive: bool = False) -> None:
-    """Write to a temporary name, fsync, rename over `path`, fsync the folder: a crash leaves the old or the new file.
-
-    With `exclusive`, a file that is there already stays and FileExistsError is raised.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        _write(temporary, memoryview(data).cast("B"))
-        if exclusive:
-            os.link(temporary, path)
-        else:
-            temporary.replace(path)
-        sync_folder(path.parent)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot write {path}: {error.strerror or error}; what was there before is intact: "
-            "free some space or fix the folder, then run the same command again"
-        ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-
-
-def _write(path: Path, data: memoryview) -> None:
-    with path.open("wb", buffering=0) as file:
-        while data:
-            data = data[file.write(data[:CHUNK]) :]
-        os.fsync(file.fileno())
-
-
-def at_once(work: Callable[..., None], *arguments: Iterable[Any]) -> None:
-    """Call `work` for every set of arguments, several at a time: what waits for the disk can wait together."""
-    with ThreadPoolExecutor(THREADS) as pool:
-        for _ in pool.map(work, *arguments):
-            pass
-
-
-def sweep(folder: Path) -> None:
-    """Remove the temporary files of processes that were killed while writing."""
-    for path in folder.glob(".*.tmp"):
-        with suppress(OSError):
-            path.unlink()
-
-
-def read_text(path: Path, *, limit: int = 1 << 26) -> str:
-    """The text of a small file, or one sentence that says why not."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
-        if len(data) > limit:
-            raise CheckpointError(f"{path} is larger than {limit:,} bytes: it was not written by apical")
-        return data.decode("utf-8")
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{path} is not text: it was not written by apical") from error
-
-
-# What outlives a power cut.
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut, where the system lets folders be synced."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

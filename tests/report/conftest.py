@@ -57,7 +57,7 @@ def write_trial(
     ).save()  # fmt: skip
     if tested:
         np.savez(folder / "test.npz", **answers(metric, skill, samples, random))
-        files.replace(folder / SCORES, dict(TestResult.load(folder).scores))
+        files.write_json(folder / SCORES, dict(TestResult.load(folder).scores))
 
 
 def answers(metric: str, skill: float, samples: int, random: np.random.Generator) -> dict[str, np.ndarray]:

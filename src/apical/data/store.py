@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from apical import imports
+from apical import files, imports
 from apical.data.archives import Progress, silent
 from apical.data.checks import reading, sha256_of_file
 from apical.data.keys import keys_of
@@ -78,19 +78,16 @@ class Draft:
 
     def seal(self) -> None:
         """Hash the arrays, write the manifest, and bring everything to disk."""
-        files = sorted(p for p in self.folder.rglob("*.npy") if "files" not in p.relative_to(self.folder).parts[:1])
+        paths = sorted(p for p in self.folder.rglob("*.npy") if "files" not in p.relative_to(self.folder).parts[:1])
         arrays = {}
-        for done, path in enumerate(files):
-            self.progress("checking", done, len(files))
+        for done, path in enumerate(paths):
+            self.progress("checking", done, len(paths))
             name = path.relative_to(self.folder).with_suffix("").as_posix()
             arrays[name] = {"sha256": sha256_of_file(path), "bytes": path.stat().st_size}
-            _to_disk(path)
+            files.sync(path)
         manifest = {"format": FORMAT, "partial": self.partial, "rows": len(self.ids), "arrays": arrays}
         manifest |= {"splits": self._splits, **self.facts}
-        target = self.folder / MANIFEST
-        target.write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
-        _to_disk(target)
-        _to_disk(self.folder)
+        files.write(self.folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode())
 
 
 def reserve(descriptor: int, size: int) -> None:
@@ -133,7 +130,7 @@ def publish(
         except BaseException:
             shutil.rmtree(draft_folder, ignore_errors=True)
             raise
-        _to_disk(folder.parent)
+        files.sync(folder.parent)
     return True
 
 
@@ -163,14 +160,6 @@ def _lock(folder: Path, progress: Progress) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Store:
@@ -223,10 +212,10 @@ class Store:
             progress(f"verifying {name}", done, len(arrays))
             path = self.folder / f"{name}.npy"
             with reading(path):
-                found = sha256_of_file(path)
-            if found != fact["sha256"]:
+                digest = sha256_of_file(path)
+            if digest != fact["sha256"]:
                 raise DataError(
-                    f"{path} is not what was prepared (sha256 {found[:12]}..., expected {fact['sha256'][:12]}...): "
+                    f"{path} is not what was prepared (sha256 {digest[:12]}..., expected {fact['sha256'][:12]}...): "
                     f"remove {self.folder} and prepare the data again"
                 )
 

@@ -1,5 +1,6 @@
 """Charts drawn with matplotlib: one SVG for the page and the folder, one PDF for the folder."""
 
+import io
 import re
 import textwrap
 import warnings
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from apical import imports
+from apical import files, imports
 from apical.report import charts
 from apical.report.charts import Bars, Chart, Fit, Lines, Palette, Pictures, Surface
 
@@ -61,9 +62,10 @@ def draw(chart: Chart, folder: Path, palette: Palette) -> str:
     """Write `<name>.svg` and `<name>.pdf` into the folder; returns the text of the SVG."""
     with _figure(chart, palette) as figure:
         text = svg_text(figure, chart.name)
-        (folder / f"{chart.name}.svg").write_text(text, encoding="utf-8")
+        files.write(folder / f"{chart.name}.svg", text.encode(), durable=False)
         figure.set_layout_engine("none")  # the places are found: once is enough
-        figure.savefig(folder / f"{chart.name}.pdf", metadata={"CreationDate": None})
+        figure.savefig(data := io.BytesIO(), format="pdf", metadata={"CreationDate": None})
+        files.write(folder / f"{chart.name}.pdf", data.getbuffer(), durable=False)
     return text
 
 

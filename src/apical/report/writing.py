@@ -6,6 +6,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from apical import files
 from apical.errors import InvalidArgumentError
 from apical.report import draw
 from apical.report.charts import slug
@@ -40,7 +41,7 @@ def write(studies: Sequence[StudyResults], folder: str | Path, *, compare: bool 
         drawings = {c.name: draw.draw(c, target / "figures", report.palette) for c in html.charts_of(report)}
         page = _small_page(report, drawings, diffs)
         for name, text in _texts(report, page).items():
-            (target / name).write_text(text, encoding="utf-8")
+            files.write(target / name, text.encode(), durable=False)
     except OSError as error:
         raise InvalidArgumentError(f"the report cannot be written to {target}: {error.strerror or error}") from error
     return target / PAGE

@@ -5,7 +5,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import ceil, inf
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from apical import __version__
+from apical import __version__, files
 from apical.data import home, load
 from apical.data.corruptions import Subset, parse
 from apical.data.dataset import DataSet
@@ -280,10 +280,6 @@ def _kept() -> dict[str, float]:
 
 def _keep(known: dict[str, float]) -> None:
     """A cache: where it cannot be written, it is measured again next time."""
-    draft = _path().with_suffix(f".{os.getpid()}")
-    try:
-        draft.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(known, indent=1, sort_keys=True), encoding="utf-8")
-        draft.replace(_path())
-    except OSError:
-        draft.unlink(missing_ok=True)
+    with suppress(OSError):
+        _path().parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(_path(), dict(sorted(known.items())), durable=False)

@@ -28,7 +28,6 @@ from typing import Any, Final, Self
 
 from apical import __version__, files
 from apical.errors import StudyError
-from apical.files import sync_folder
 from apical.study.locks import Lease, Leases, Limits
 from apical.study.model import Study
 
@@ -84,7 +83,7 @@ class Store:
     def rewrite(self, header: Header) -> None:
         """Change study.json: what joined it is planned from now on."""
         with files.using(self.directory):
-            files.replace(self.directory / STUDY, _written(header, self.header.created))
+            files.write_json(self.directory / STUDY, _written(header, self.header.created))
         self.header = Header(header.study, header.tune_trials, self.header.created)
 
     def record_command(self) -> None:
@@ -122,7 +121,7 @@ class Store:
 
     def failure(self, digest: str) -> dict[str, Any]:
         """Why a trial failed."""
-        return files.read(self.failures / f"{digest}.json") or {"reason": "unknown: its file is damaged"}
+        return files.read_json(self.failures / f"{digest}.json") or {"reason": "unknown: its file is damaged"}
 
     def trial(self, digest: str) -> Path:
         """The folder of a published trial."""
@@ -148,7 +147,7 @@ class Store:
 
     def progress(self, digest: str, token: str) -> dict[str, Any]:
         """What a running trial last said of itself."""
-        return files.read(self.attempts / f"{digest}.{token}" / PROGRESS) or {}
+        return files.read_json(self.attempts / f"{digest}.{token}" / PROGRESS) or {}
 
     # --- one trial, in the hands of the holder of its claim ------------------------------------------------------
 
@@ -164,7 +163,7 @@ class Store:
                 files.remove(other)
         mine.mkdir(exist_ok=True)
         files.remove(mine / LOCK)  # a holder that sleeps may hold a lock on it still
-        files.replace(mine / ATTEMPT, {"token": lease.token, "number": lease.number, "host": socket.gethostname()})
+        files.write_json(mine / ATTEMPT, {"token": lease.token, "number": lease.number, "host": socket.gethostname()})
         return mine
 
     def publish(self, lease: Lease, attempt: Path) -> bool:
@@ -177,11 +176,11 @@ class Store:
         try:
             attempt.rename(target)
         except OSError as error:
-            if files.hopeless(error):
+            if files.fatal(error):
                 raise
             # Gone, or there already. Over a network, a rename may have worked though it says that it did not.
-            return (files.read(target / ATTEMPT) or {}).get("token") == lease.token
-        sync_folder(self.trials)
+            return (files.read_json(target / ATTEMPT) or {}).get("token") == lease.token
+        files.sync(self.trials)
         return True
 
     def fail(self, digest: str, reason: str, detail: str) -> None:
@@ -208,7 +207,7 @@ def _read_header(directory: Path) -> Header:
     path = directory / STUDY
     if not path.is_file():
         raise StudyError(f"{directory} is no study directory: there is no {STUDY} in it; apical study run makes one")
-    values = files.read(path) or {}
+    values = files.read_json(path) or {}
     known = values.get("format")
     if isinstance(known, int) and known > FORMAT:
         raise StudyError(

@@ -95,7 +95,7 @@ class Leases:
 
     def holder(self, key: str, number: int) -> dict[str, Any]:
         """What a claim says of its holder; nothing where it is damaged."""
-        return files.read(_path(self.folder, key, number)) or {}
+        return files.read_json(_path(self.folder, key, number)) or {}
 
     def alive(self, key: str, number: int, now: float) -> bool:
         """True where a claim's heart beats: by its file's time, or at once where its process can be looked at."""

@@ -1,7 +1,7 @@
 """`export`: every trial of a study as one row of a flat table, in a format that other tools read."""
 
 import csv
-import json
+import io
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -93,10 +93,11 @@ def _learned(trial: TrialRecord) -> float | None:
 
 
 def _write_csv(rows: Rows, path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: _text(value) for name, value in row.items()} for row in rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _text(value) for name, value in row.items()} for row in rows)
+    files.write(path, text.getvalue().encode(), durable=False)
 
 
 def _text(value: Any) -> Any:
@@ -105,12 +106,14 @@ def _text(value: Any) -> Any:
 
 
 def _write_json(rows: Rows, path: Path) -> None:
-    path.write_text(json.dumps(rows, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    files.write_json(path, rows, durable=False)
 
 
 def _write_parquet(rows: Rows, path: Path) -> None:
     arrow, parquet = imports.optional("pyarrow", extra="lab"), imports.optional("pyarrow.parquet", extra="lab")
-    parquet.write_table(arrow.Table.from_pylist(rows), path)
+    data = io.BytesIO()
+    parquet.write_table(arrow.Table.from_pylist(rows), data)
+    files.write(path, data.getbuffer(), durable=False)
 
 
 WRITERS: Final[dict[str, Callable[[Rows, Path], None]]] = {

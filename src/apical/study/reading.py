@@ -132,7 +132,7 @@ def filled(bare: TrialRecord, result: TrialResult, test: Mapping[str, float] | N
 
 def scores(folder: Path) -> dict[str, float] | None:
     """The test scores of a trial, NaN where one is not finite; None where it was not tested."""
-    values = files.read(folder / SCORES)
+    values = files.read_json(folder / SCORES)
     if not values or not all(v is None or isinstance(v, int | float) for v in values.values()):
         return None
     return {name: nan if value is None else float(value) for name, value in values.items()}

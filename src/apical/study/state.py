@@ -45,7 +45,7 @@ class Facts:
 
 def read_facts(folder: Path) -> Facts:
     """The facts of a published trial; a folder whose result cannot be understood, or is another's, is damaged."""
-    values = files.read(folder / RESULT) or {}
+    values = files.read_json(folder / RESULT) or {}
     try:
         state, value = values["state"], values["validation"].get(values["spec"]["metric"])
         if state not in FINISHED or digest(values["spec"]) != folder.name:
@@ -224,7 +224,7 @@ def look(plan: Plan, store: Store, *, trust: bool = True) -> Standing:
     damaged = {digest for digest, known in found.items() if known.state == DAMAGED}
     standing = Standing(plan, found, store.failed() | damaged, damaged)
     finals = {t.digest for trials in standing.finals.values() for t in trials}
-    there = (lambda path: path.exists()) if trust else (lambda path: files.read(path) is not None)
+    there = (lambda path: path.exists()) if trust else (lambda path: files.read_json(path) is not None)
     tested = {d for d in finals if d in found and there(store.trial(d) / SCORES)}
     return replace(standing, tested=tested)
 

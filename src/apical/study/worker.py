@@ -102,7 +102,7 @@ def _fault(held: Held, error: Exception) -> Outcome:
         return Outcome(held.digest, "lost")
     if isinstance(error, ClaimLostError):  # of another trial of its stack
         return Outcome(held.digest, "stopped")
-    if place := files.hopeless(error):
+    if place := files.fatal(error):
         return Outcome(held.digest, "fatal", str(files.cannot_use(held.store.directory, place)))
     if isinstance(error, DataError):
         return Outcome(held.digest, "fatal", str(error))
@@ -122,7 +122,7 @@ def _train_all(trials: list[Held]) -> list[Outcome]:
         except (ClaimLostError, DataError) as error:
             return [_fault(held, error) for held in trials]
         except Exception as error:
-            if files.hopeless(error) or not all(held.lease.held() for held in trials):
+            if files.fatal(error) or not all(held.lease.held() for held in trials):
                 return [_fault(held, error) for held in trials]
     return [_judged(_train, held) for held in trials]
 
@@ -152,7 +152,7 @@ def _run(held: Held, attempt: Path, watch: "_Watch") -> TrialResult:
     try:
         return run(spec, how, attempt, [watch])
     except CheckpointError as error:
-        if files.hopeless(error) or watch.told or not (attempt / CHECKPOINT).exists():
+        if files.fatal(error) or watch.told or not (attempt / CHECKPOINT).exists():
             raise
         for path in attempt.iterdir():
             files.remove(path)
@@ -174,7 +174,9 @@ class _Watch:
             done = (event.epoch - 1 + event.batch / event.batches) / event.epochs
             for attempt in self.attempts:
                 with suppress(OSError):
-                    files.write(attempt / PROGRESS, {"done": done, "epoch": event.epoch, "epochs": event.epochs})
+                    files.write_json(
+                        attempt / PROGRESS, {"done": done, "epoch": event.epoch, "epochs": event.epochs}, durable=False
+                    )
 
 
 # --- testing -----------------------------------------------------------------------------------------------------
@@ -197,5 +199,7 @@ def _test(held: Held) -> Status:
             if not (folder / OUTPUTS).exists():
                 raise
             found = TestResult.load(folder)
-    files.replace(folder / SCORES, {name: value if isfinite(value) else None for name, value in found.scores.items()})
+    files.write_json(
+        folder / SCORES, {name: value if isfinite(value) else None for name, value in found.scores.items()}
+    )
     return "done"

@@ -14,9 +14,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from apical import imports
+from apical import files, imports
 from apical.errors import CheckpointError
-from apical.files import write_whole
 
 FORMAT: Final = "apical checkpoint 1"
 HEADER_LIMIT: Final = 1 << 26
@@ -41,7 +40,7 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) ->
     safetensors = imports.optional("safetensors.torch", extra="lab")
     text = json.dumps(facts, allow_nan=False)
     data = safetensors.save(_separate(tensors), metadata={"format": FORMAT, "facts": text})
-    write_whole(path, data)
+    files.save(path, data)
 
 
 def load(path: Path) -> Checkpoint:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from apical import files
 from apical.data import inputs as kinds
 from apical.data.audio import decode_wav
 from apical.data.checks import read_file, sha256_of_file
@@ -20,7 +21,6 @@ from apical.data.images import decode_image
 from apical.data.loading import parse_npz
 from apical.data.text import encode
 from apical.errors import AlreadyEvaluatedError, CheckpointError, DataError
-from apical.files import read_text, write_whole
 from apical.train import checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.feed import Feed, evaluation_batch
@@ -83,7 +83,7 @@ def _evaluate(engine: devices.Plain, result: TrialResult, how: Any) -> TestResul
     data = io.BytesIO()
     np.savez(data, ids=split.ids, labels=np.asarray(split.labels), outputs=outputs.astype(np.float32))
     try:
-        write_whole(result.directory / OUTPUTS, data.getbuffer(), exclusive=True)
+        files.save(result.directory / OUTPUTS, data.getbuffer(), exclusive=True)
     except FileExistsError as error:
         raise _again(result.directory) from error
     return TestResult.load(result.directory)
@@ -93,9 +93,9 @@ def _open_once(folder: Path, weights: str) -> None:
     """Mark the test split as opened by these weights, or refuse."""
     marker = folder / OPENED
     try:
-        write_whole(marker, json.dumps({"weights": weights}).encode(), exclusive=True)
+        files.save(marker, json.dumps({"weights": weights}).encode(), exclusive=True)
     except FileExistsError as error:
-        if (folder / OUTPUTS).exists() or weights not in read_text(marker):
+        if (folder / OUTPUTS).exists() or weights not in files.read_text(marker):
             raise _again(folder) from error
 
 

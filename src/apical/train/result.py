@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from apical import files
 from apical.errors import ApicalError, CheckpointError
-from apical.files import read_text, write_whole
 from apical.train.spec import Execution, TrialSpec
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class TrialResult:
         """Write result.json, which marks the trial as finished."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "directory"}
         values |= {"spec": self.spec.as_dict(), "execution": self.execution.as_dict()}
-        write_whole(self.directory / RESULT, (json.dumps(values, allow_nan=False) + "\n").encode())
+        files.save(self.directory / RESULT, (json.dumps(values, allow_nan=False) + "\n").encode())
 
     @classmethod
     def load(cls, directory: str | Path) -> Self:
@@ -74,7 +74,7 @@ class TrialResult:
         if not path.is_file():
             raise CheckpointError(f"there is no finished trial in {folder}: run it, or continue it with --resume")
         try:
-            values = json.loads(read_text(path))
+            values = json.loads(files.read_text(path))
             values |= {"spec": TrialSpec.from_dict(values["spec"])}
             values |= {"execution": Execution.from_dict(values["execution"])}
             return cls(directory=folder, **values)
@@ -89,4 +89,4 @@ def stored_spec(directory: str | Path) -> TrialSpec:
     path = Path(directory) / SPEC
     if not path.is_file():
         raise CheckpointError(f"{directory} is no trial's folder: there is no {SPEC} in it")
-    return TrialSpec.from_json(read_text(path))
+    return TrialSpec.from_json(files.read_text(path))

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apical import env, imports
+from apical import env, files, imports
 from apical.data import DataSet, corrupt, load
 from apical.errors import InvalidArgumentError, TrainingError
-from apical.files import sweep, write_whole
 from apical.train import checkpoint, devices, losses, metrics, seeds
 from apical.train.callbacks import Callback, Reporter
 from apical.train.checkpoint import copy_into
@@ -55,7 +54,7 @@ def _run(
         if (folder / RESULT).exists():
             return TrialResult.load(folder)
         if first:
-            sweep(folder)
+            files.sweep(folder)
         with seeds.kept(engine.device):
             data = open_data(spec, how)
             session = Session(spec, how, engine, data, folder)
@@ -106,7 +105,7 @@ def locked(folder: Path) -> Iterator[None]:
 def name_folder(folder: Path, spec: TrialSpec) -> None:
     """Write the spec into a trial's folder, or refuse one that holds another."""
     if not (folder / SPEC).exists():
-        write_whole(folder / SPEC, spec.to_json().encode())
+        files.save(folder / SPEC, spec.to_json().encode())
     elif stored_spec(folder) != spec:
         raise TrainingError(f"{folder} holds another trial: choose another folder, or delete it")
 
