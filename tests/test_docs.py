@@ -1,6 +1,7 @@
 """Every code block of README and docs runs as it stands.
 
-A block with a file name (`title="mine.py"`) is written to that file, for the other blocks of its page.
+A block with a file name (`title="mine.py"`) is written to that file, and a diff that makes a file is applied, for the
+other blocks of its page; `test_contributing.py` applies the other diffs.
 """
 
 import importlib
@@ -28,7 +29,7 @@ FENCE = re.compile(r"^```", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 MADE = ("command-line.md", "changelog.md")
 """Pages that docs/hooks.py makes."""
-NOT_CODE = ("text", "toml", "bibtex")
+NOT_CODE = ("text", "toml", "bibtex", "diff")
 BLOCKS = [
     pytest.param(
         page, language, code, id=f"{page.relative_to(ROOT)}:{page.read_text()[: match.start()].count(chr(10)) + 1}"
@@ -43,9 +44,11 @@ BLOCKS = [
 
 @pytest.mark.parametrize(("page", "language", "code"), BLOCKS)
 def test_block_runs(page: Path, language: str, code: str, tmp_path: Path) -> None:
-    for _, name, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+    for kind, name, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         if name:
             (tmp_path / name).write_text(text, encoding="utf-8")
+        elif kind == "diff" and text.startswith("--- /dev/null"):
+            subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=text, text=True, check=True)
     runners = {"python": run_python, "sh": run_shell}
     assert language in runners, f"say what this block is: {', '.join(runners)}, or {', '.join(NOT_CODE)}"
     runners[language](code, tmp_path)
@@ -121,9 +124,18 @@ def test_the_reference_names_what_a_user_imports() -> None:
         assert attrgetter(name.removeprefix("apical."))(apical) is getattr(importlib.import_module(module), own)
 
 
-def test_the_picture_of_the_layers_is_that_of_the_contract(tmp_path: Path) -> None:
-    finish([sys.executable, str(ROOT / "docs" / "draw_layers.py"), "layers.svg"], tmp_path)
-    assert (tmp_path / "layers.svg").read_text() == (ROOT / "docs" / "images" / "layers.svg").read_text()
+@pytest.mark.parametrize("name", ["layers", "flow"])
+def test_the_pictures_of_the_architecture_are_those_of_their_scripts(name: str, tmp_path: Path) -> None:
+    finish([sys.executable, str(ROOT / "docs" / f"draw_{name}.py"), f"{name}.svg"], tmp_path)
+    assert (tmp_path / f"{name}.svg").read_text() == (ROOT / "docs" / "images" / f"{name}.svg").read_text()
+
+
+def test_the_flow_of_a_study_names_modules_that_are_there() -> None:
+    text = (ROOT / "docs" / "flow.md").read_text() + (ROOT / "docs" / "images" / "flow.svg").read_text()
+    named = re.findall(r"(?<!tests/)\b((?:study|train|report|apical)/[\w/]+(?:\.py|/))", text)
+    assert len(named) > 15
+    source = ROOT / "src" / "apical"
+    assert [name for name in named if not (source / name.removeprefix("apical/")).exists()] == []
 
 
 def test_links_between_pages_lead_somewhere() -> None:
