@@ -1,7 +1,7 @@
 """Deciding what is left of a study of 10,000 trials: python benchmarks/studies.py
 
-Fabricates a study directory with half of the trials published (a result of 30 epochs each), then measures `look` (what
-every driver and `apical study status` do first) with a warm index, and with none.
+Fabricates a study directory with half of the trials published (a result of 30 epochs each), then measures `snapshot`
+(what every driver and `apical study status` do first) with a warm index, and with none.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 from apical.study import Part, Row, Study
 from apical.study.directory import Store, open_for
 from apical.study.plan import plan
-from apical.study.state import Index, look
+from apical.study.state import Index, snapshot
 
 SETTINGS, ROWS, ROUNDS = 100, 100, 7
 
@@ -72,9 +72,9 @@ def fill(store: Store, study: Study) -> None:
 
 
 def decide(planned, store: Store) -> int:  # type: ignore[no-untyped-def]
-    standing = look(planned, store)
-    running = store.leases.running(standing.keys_left)
-    return len(standing.jobs(busy=running))
+    study_state = snapshot(planned, store)
+    running = store.leases.running(study_state.keys_left)
+    return len(study_state.jobs(busy=running))
 
 
 def timed(into: list[float], work):  # type: ignore[no-untyped-def]

@@ -17,7 +17,7 @@ from apical.study import Part, Row, driver, selection, state
 from apical.study.directory import CHECKPOINT, RESULT, SCORES, STUDY, TEST
 from apical.study.engines.base import ENGINES, EngineDescriptor
 from apical.study.plan import plan
-from apical.study.reading import opened
+from apical.study.results import opened
 from apical.study.state import Index, measure
 from apical.train import metrics
 from apical.train.trial import run as train_one
@@ -80,7 +80,7 @@ def test_test_splits_are_opened_only_for_the_chosen_and_only_after_all_their_tri
 def test_selection_knows_nothing_but_numbers():
     source = ast.parse(Path(selection.__file__).read_text())
     modules = {n.module for n in ast.walk(source) if isinstance(n, ast.ImportFrom)}
-    assert modules == {"collections", "collections.abc", "math", "apical.study.model", "apical.study.plan"}
+    assert modules == {"collections", "collections.abc", "math", "apical.train.metrics", "apical.study.plan"}
     assert not any(isinstance(n, ast.Import) for n in ast.walk(source))
 
 
@@ -268,13 +268,13 @@ def test_whoever_looks_from_outside_tells_the_time_that_the_driver_tells(tiny, t
         shutil.rmtree(store.trial(digest))
         store.leases.clear(digest)
         assert store.leases.acquire(digest)
-    standing = state.look(planned, store)
-    seen.append(measure(standing, store, store.leases.running(standing.keys_left), idle=5))
+    study_state = state.snapshot(planned, store)
+    seen.append(measure(study_state, store, store.leases.running(study_state.keys_left), idle=5))
     seen += [study.status(tmp_path / "s"), study.read(tmp_path / "s")]
     assert seen[0].workers == 1
     assert len(seen[0].running) == 2
     assert len({found.seconds_left for found in seen}) == 1
-    assert measure(standing, store, {}, idle=5).workers == 5
+    assert measure(study_state, store, {}, idle=5).workers == 5
 
 
 def test_a_full_disk_stops_the_study_with_one_sentence_and_fails_no_trial(tiny, tmp_path, monkeypatch):
@@ -377,7 +377,7 @@ def test_the_index_saves_reading_and_holds_no_test_result(tiny, tmp_path, monkey
     run(tiny, tmp_path / "s")
     monkeypatch.setattr(state, "read_facts", lambda folder: pytest.fail(f"{folder} was read again"))
     store, planned = opened(tmp_path / "s")
-    assert state.look(planned, store).finished
+    assert state.snapshot(planned, store).finished
     with sqlite3.connect(Index(tmp_path / "s").path) as base:
         (text,) = base.execute("SELECT facts FROM trials").fetchone()
     base.close()

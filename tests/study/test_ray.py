@@ -72,7 +72,7 @@ def undisturbed(small: study.Study, tmp_path_factory: pytest.TempPathFactory, nu
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials of seconds are seen in their middle."""
-    monkeypatch.setattr(driver, "LOOK", 0.1)
+    monkeypatch.setattr(driver, "REFRESH", 0.1)
     monkeypatch.setattr(driver, "REST", 1.0)
 
 
@@ -142,7 +142,7 @@ from pathlib import Path
 from apical import study
 from apical.study import driver
 
-driver.LOOK, driver.REST = 0.1, 1.0
+driver.REFRESH, driver.REST = 0.1, 1.0
 folder, address, said, finished, signal = sys.argv[1:]
 
 def end_in_the_middle(now):

@@ -10,7 +10,7 @@ from apical.study import driver
 from apical.study.directory import RESULT
 from apical.study.driver import stack_size, trial_bytes
 from apical.study.plan import plan
-from apical.study.state import Facts, Standing, look
+from apical.study.state import Facts, StudyState, snapshot
 from apical.train import Execution
 from apical.train.trial import open_data
 
@@ -37,12 +37,12 @@ def test_no_stack_means_none(make_tiny, tmp_path):
 
 def test_stacks_do_not_depend_on_what_is_done(make_tiny):
     planned = plan(make_tiny(stack=8, alphas=(0.1, 0.3, 1.0)))
-    empty = Standing(planned, {}, ())
+    empty = StudyState(planned, {}, ())
     assert [len(job.trials) for job in empty.jobs()] == [4], "finals of a part wait until all its rows have chosen"
     (whole,) = empty.jobs()
-    some = Standing(planned, {whole.trials[1].digest: Facts("done", 0.5, 1.0)}, ())
+    some = StudyState(planned, {whole.trials[1].digest: Facts("done", 0.5, 1.0)}, ())
     assert [job.trials for job in some.jobs()] == [(whole.trials[0], *whole.trials[2:])]
-    done = Standing(planned, {t.digest: Facts("done", 0.5, 1.0) for t in whole.trials}, ())
+    done = StudyState(planned, {t.digest: Facts("done", 0.5, 1.0) for t in whole.trials}, ())
     assert [(job.kind, [t.trial for t in job.trials]) for job in done.jobs()] == [("train", [1, 1])]
     assert done.jobs(busy={t.digest for t in done.jobs()[0].trials}) == []
 
@@ -99,7 +99,7 @@ def test_a_stack_that_was_cut_goes_on_from_its_checkpoint(make_tiny, tmp_path, m
     assert len(store.finished()) == len(job.trials)
     names = {p.name for folder in store.trials.iterdir() for p in folder.iterdir()}
     assert not {n for n in names if "stack" in n or "last" in n}
-    assert look(plan(tiny), store).finals_left
+    assert snapshot(plan(tiny), store).finals_left
     assert len(json.loads((store.trial(job.trials[0].digest) / RESULT).read_text())["history"]) == 4
 
 

@@ -9,6 +9,7 @@ from apical import data
 from apical.errors import CheckpointError, DataError
 from apical.train import Execution, TrialSpec, evaluate, predict, run
 from apical.train.checkpoint import load, save
+from apical.train.evaluation import read_samples
 
 ONE_THREAD = Execution(threads=1)
 
@@ -82,3 +83,88 @@ def test_weights_of_another_trial_are_refused(trained):
     save(trained.weights, stored.tensors, stored.facts | {"spec": replace(trained.spec, seed=9).digest})
     with pytest.raises(CheckpointError, match="belongs to another trial"):
         predict(trained, [])
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """A network of digits, whose pixels are 0 to 16, and a split that it was not trained on."""
+    spec = TrialSpec(data="digits", model="mlp-1", unit="ada(alpha=0.3)", epochs=10, learning_rate=0.01)
+    return run(spec, ONE_THREAD, tmp_path_factory.mktemp("digits") / "run"), data.load("digits").validation
+
+
+def test_ordinary_images_are_read_in_the_range_and_size_of_the_training_images(digits, tmp_path):
+    result, split = digits
+    raw, labels = split.raw(np.arange(100)), split.labels[:100]
+    np.savez(tmp_path / "x.npz", x=raw)
+    stored = predict(result, [tmp_path / "x.npz"])
+    assert np.mean([p.best == str(k) for p, k in zip(stored, labels, strict=True)]) > 0.9
+    for mode, size, least in (("L", (8, 8), 1.0), ("RGB", (8, 8), 1.0), ("L", (64, 64), 0.95)):  # resizing smooths
+        paths = [tmp_path / f"{mode}-{size[0]}-{i}.png" for i in range(100)]
+        for path, image in zip(paths, raw, strict=True):
+            white = Image.fromarray(np.rint(image[0] * (255 / 16)).astype(np.uint8))
+            white.convert(mode).resize(size, Image.Resampling.NEAREST).save(path)
+        agree = [p.best == q.best for p, q in zip(predict(result, paths), stored, strict=True)]
+        assert np.mean(agree) >= least, (mode, size)
+
+
+def test_values_in_another_range_are_refused_with_the_range_that_is_expected(digits, tmp_path):
+    result, split = digits
+    raw = split.raw(np.arange(5))
+    for x, words in (
+        (raw / 16, r"values from 0 to 1, but this network was trained on values from 0 to 16: .*, x \* 16 perhaps"),
+        (raw * np.uint8(15), r"values from 0 to 240, .* from 0 to 16: .*, x \* 0.06275 perhaps"),
+        (raw - 16.0, r"values from -16 to 0, .* from 0 to 16: give it an x in that range$"),
+        (np.full(raw.shape, np.nan), "values from nan to nan"),
+    ):
+        np.savez(tmp_path / "x.npz", x=x)
+        with pytest.raises(DataError, match=words):
+            predict(result, [tmp_path / "x.npz"])
+    np.savez(tmp_path / "floats.npz", x=raw.astype(np.float64))  # as scikit-learn has them
+    np.savez(tmp_path / "bytes.npz", x=raw)
+    floats, stored = predict(result, [tmp_path / "floats.npz"]), predict(result, [tmp_path / "bytes.npz"])
+    assert [p.probabilities for p in floats] == [p.probabilities for p in stored]
+
+
+def test_an_image_of_16_bits_is_refused(digits, tmp_path):
+    Image.fromarray(np.full((8, 8), 60_000, np.uint16)).save(tmp_path / "deep.png")
+    with pytest.raises(DataError, match="has 16 bits per channel, but images of 8 bits are needed"):
+        predict(digits[0], [tmp_path / "deep.png"])
+
+
+def test_bytes_that_use_a_part_of_their_range_are_not_guessed_at(tmp_path):
+    digits = data.load("digits").train
+    np.savez(tmp_path / "mine.npz", x=digits.raw(np.arange(200))[:, 0], y=digits.labels[:200])
+    spec = TrialSpec(data=str(tmp_path / "mine.npz"), model="mlp-1", unit="relu", epochs=1)
+    result = run(spec, ONE_THREAD, tmp_path / "run")
+    assert result.input["range"] == [0, 16]
+    Image.new("L", (8, 8), 255).save(tmp_path / "white.png")
+    with pytest.raises(DataError, match="pixels up to 255, but this network was trained on pixels from 0 to 16, and"):
+        predict(result, [tmp_path / "white.png"])
+    Image.new("L", (8, 8), 12).save(tmp_path / "grey.png")
+    np.savez(tmp_path / "grey.npz", x=np.full((1, 8, 8), 12))
+    image, array = predict(result, [tmp_path / "grey.png", tmp_path / "grey.npz"])
+    assert image.probabilities == array.probabilities
+
+
+def test_a_result_of_an_earlier_version_does_not_know_its_range(digits, tmp_path):
+    result, split = digits
+    old = replace(result, input={key: value for key, value in result.input.items() if key != "range"})
+    white = np.rint(split.raw(np.arange(1))[0, 0] * (255 / 16)).astype(np.uint8)
+    Image.fromarray(white).save(tmp_path / "8-bit.png")
+    assert predict(old, [tmp_path / "8-bit.png"]) == predict(result, [tmp_path / "8-bit.png"])
+    np.savez(tmp_path / "x.npz", x=split.raw(np.arange(5)) / 16)
+    with pytest.raises(DataError, match="trained on values from 0 to 16"):
+        predict(old, [tmp_path / "x.npz"])
+
+
+def test_sound_and_codes_outside_their_range_are_refused(tmp_path):
+    clips = {"kind": "Spectrograms", "shape": [4], "settings": {}}
+    codes = {"kind": "Codes", "shape": [4], "settings": {}}
+    np.savez(tmp_path / "shares.npz", x=np.array([[0.5, -0.25, 0.125, 0]]))
+    np.savez(tmp_path / "codes.npz", x=np.array([[1, 2, 300, 0]]))
+    np.savez(tmp_path / "fine.npz", x=np.array([[1, 1, 0, 0]]))
+    with pytest.raises(DataError, match=r"values from -0.25 to 0.5, .* from -32768 to 32767: .*, x \* 3.277e\+04"):
+        read_samples(tmp_path / "shares.npz", clips)
+    with pytest.raises(DataError, match="values from 0 to 300, but this network was trained on values from 0 to 10"):
+        read_samples(tmp_path / "codes.npz", codes)
+    assert read_samples(tmp_path / "fine.npz", codes).tolist() == [[1, 1, 0, 0]]

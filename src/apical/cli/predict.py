@@ -29,7 +29,8 @@ def show(
 ) -> None:
     """Let a trained network name new samples: a table, or CSV with every probability.
 
-    The samples are treated as the training data was: scaled, resized, cut or read from the end.
+    The samples are treated as the training data was: scaled, resized, cut or read from the end. An 8-bit image is
+    brought to the size and the range of the training images; an array in another range than theirs is refused.
     """
     if csv_ is not None and csv_ != Path("-") and not csv_.parent.is_dir():
         raise InvalidArgumentError(f"--csv is {csv_}, but the folder {csv_.parent} does not exist: create it first")

@@ -49,6 +49,17 @@ def open_image(data: bytes, *, origin: object, mode: str = "RGB") -> "Image":
         raise DataError(f"{origin} is a damaged image ({type(error).__name__}: {one_line(error)})") from error
 
 
+def bits(data: bytes, *, origin: object) -> int:
+    """How many bits a channel has in the file; deeper ones than 8 lose their scale where they are read as 8."""
+    refuse_impostor(data, origin)
+    pillow, _ = _pillow()
+    try:
+        mode: str = pillow.open(io.BytesIO(data)).mode
+    except (*BROKEN, *EXOTIC, pillow.DecompressionBombError, Warning) as error:
+        raise DataError(f"{origin} is a damaged image ({type(error).__name__}: {one_line(error)})") from error
+    return 16 if mode.startswith("I;16") else 32 if mode in ("I", "F") else 8
+
+
 def decode_image(
     data: bytes, *, origin: object, size: tuple[int, int] | None = None, resize: bool = False, mode: str = "RGB"
 ) -> NDArray[np.uint8]:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from apical.study.model import Study as Study
     from apical.study.plan import Plan as Plan
     from apical.study.plan import Planned as Planned
-    from apical.study.reading import frozen as frozen
-    from apical.study.reading import read as read
-    from apical.study.reading import status as status
     from apical.study.results import RowResults as RowResults
     from apical.study.results import SettingResults as SettingResults
     from apical.study.results import StudyResults as StudyResults
     from apical.study.results import TrialRecord as TrialRecord
+    from apical.study.results import frozen as frozen
+    from apical.study.results import read as read
+    from apical.study.results import status as status
     from apical.study.state import Progress as Progress
 
 _HOME = {
@@ -53,16 +53,16 @@ _HOME = {
     "catalogue": "listing.catalogue",
     "claims": "claim.claims",
     "export": "maintenance.export",
-    "frozen": "reading.frozen",
+    "frozen": "results.frozen",
     "load": "config.loading.load",
     "merge": "maintenance.merge",
     "names": "config.loading.names",
-    "read": "reading.read",
+    "read": "results.read",
     "register_engine": "engines.base.register_engine",
     "retry": "maintenance.retry",
     "run": "driver.run",
     "schema": "config.schema.schema",
-    "status": "reading.status",
+    "status": "results.status",
 }
 
 __all__ = [*_HOME]  # noqa: PLE0604

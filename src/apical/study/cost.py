@@ -41,7 +41,7 @@ FORWARD = 1 / 3
 START = 0.3
 """Seconds before a trial or a stack of them takes its first step, once its process runs."""
 EACH = 0.05
-"""Seconds of each trial besides its steps: to claim, record, publish and test it."""
+"""Seconds of each trial besides its steps: to lease, record, publish and test it."""
 BRANCHES = 2
 """What a pyramidal neuron costs, in standard ones."""
 
@@ -192,7 +192,7 @@ def calibrate(study: Study, *, measure: bool = True, progress: ProgressCallback 
     """
     study.enable()
     known = _kept()
-    found: dict[str, Step] = {}
+    measured: dict[str, Step] = {}
     for done, part in enumerate(study.parts):
         unit, branches = _unit(study, part)
         spec = spec_of(part, unit)
@@ -205,8 +205,8 @@ def calibrate(study: Study, *, measure: bool = True, progress: ProgressCallback 
             known[keys[size]] = seconds_of_step(spec, stack=size)
             _keep(known)
         if all(key in known for key in keys.values()):
-            found[part.name] = Step(known[keys[1]] / branches, largest, known[keys[largest]] / branches)
-    return found
+            measured[part.name] = Step(known[keys[1]] / branches, largest, known[keys[largest]] / branches)
+    return measured
 
 
 def _unit(study: Study, part: Part) -> tuple[str, int]:
@@ -272,8 +272,8 @@ def _key(spec: TrialSpec, stack: int) -> str:
 
 def _kept() -> dict[str, float]:
     try:
-        found = json.loads(_path().read_text(encoding="utf-8"))
-        return {str(key): float(value) for key, value in found.items()}
+        stored = json.loads(_path().read_text(encoding="utf-8"))
+        return {str(key): float(value) for key, value in stored.items()}
     except (OSError, ValueError, AttributeError, TypeError):  # nothing yet, or nothing that can be read
         return {}
 

@@ -2,8 +2,8 @@
 
     study.json                     the study, frozen when the directory was made
     trials/<digest>/               a finished trial: it never runs again
-    attempts/<digest>.<token>/     a trial in the hands of the process whose claim bears this token
-    claims/<key>.<number>.json     who works on what (see `leases`)
+    attempts/<digest>.<token>/     a trial in the hands of the process whose lease bears this token
+    claims/<key>.<number>.json     leases: who works on what (see `locks`)
     failed/<digest>.json           why a trial cannot be run
     commands.jsonl                 what was asked of this directory, when and where
 
@@ -40,7 +40,7 @@ HOME: Final = "studies"
 """Where studies lie that are given no directory."""
 FOLDERS: Final = ("trials", "attempts", "claims", "failed")
 TEST: Final = "-test"
-"""Ends the key of the claim on a trial's test split."""
+"""Ends the key of the lease of a trial's test split."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -128,14 +128,14 @@ class Store:
         return self.trials / digest
 
     def key(self, digest: str, *, test: bool = False) -> str:
-        """What is claimed to train a trial, or to open its test split."""
+        """The key of the lease that is needed to train a trial, or to open its test split."""
         return digest + TEST if test else digest
 
     def settled(self, key: str) -> bool:
         """True where nothing is to be done.
 
-        Asked again after claiming. A network file system may remember that a name is not there: a change of our own in
-        the folder makes it look again.
+        Asked again once the lease is taken. A network file system may remember that a name is not there: a change of
+        our own in the folder makes it look again.
         """
         digest = key.removesuffix(TEST)
         if (self.failures / f"{digest}.json").exists():
@@ -149,7 +149,7 @@ class Store:
         """What a running trial last said of itself."""
         return files.read_json(self.attempts / f"{digest}.{token}" / PROGRESS) or {}
 
-    # --- one trial, in the hands of the holder of its claim ------------------------------------------------------
+    # --- one trial, in the hands of the holder of its lease ------------------------------------------------------
 
     def begin(self, lease: Lease) -> Path:
         """The folder of the holder's attempt: what a dead holder left goes on in it."""
@@ -167,7 +167,7 @@ class Store:
         return mine
 
     def publish(self, lease: Lease, attempt: Path) -> bool:
-        """Make a finished attempt the trial; False where the claim went to somebody else."""
+        """Make a finished attempt the trial; False where the lease went to somebody else."""
         if not lease.held():
             return False
         for name in (CHECKPOINT, STACK, LOCK, PROGRESS):

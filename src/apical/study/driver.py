@@ -24,9 +24,8 @@ from apical.study.engines.base import Context, Done, Engine, Job, Options, find,
 from apical.study.locks import Limits
 from apical.study.model import Part, Study
 from apical.study.plan import Plan, plan, spec_of
-from apical.study.reading import read
-from apical.study.results import StudyResults
-from apical.study.state import Progress, look, measure
+from apical.study.results import StudyResults, read
+from apical.study.state import Progress, measure, snapshot
 from apical.train import Execution, TrialSpec, devices, stack_bytes, why_alone
 from apical.train.feed import evaluation_batch
 from apical.train.network import build, dims_for
@@ -34,7 +33,7 @@ from apical.train.trial import open_data
 
 POLL: Final = 0.5
 """Seconds at most between two looks at the workers."""
-LOOK: Final = 2.0
+REFRESH: Final = 2.0
 """Seconds between two looks at the study directory, where others may have done something too."""
 REST: Final = 20.0
 """Looking rests so many times as long as it took, so that a large study or a slow disk keeps nobody from work."""
@@ -76,7 +75,7 @@ def run(
     store.record_command()
     size = stack_size(study, how, stack=stack, memory=memory)
     planned = plan(study.model_copy(update={"stack": size}), tune_trials=store.header.tune_trials)
-    if not look(planned, store).finished:
+    if not snapshot(planned, store).finished:
         context = Context(directory=folder.absolute(), execution=how, limits=limits or Limits(), imports=study.imports)
         with _terminating(), _started(engine, context, places) as workers:
             Driver(planned, store, workers, progress=progress).drive()
@@ -122,33 +121,33 @@ class Driver:
     _jobs: list[Job] = field(default_factory=list)
     _given: dict[str, float] = field(default_factory=dict)
     _deaths: Counter[str] = field(default_factory=Counter)
-    _next_look: float = 0.0
+    _next_refresh: float = 0.0
     _news: bool = True
 
     def drive(self) -> None:
         """Until nothing is left to do, here or in other hands."""
-        self._look()
-        while not self.standing.finished:
+        self._refresh()
+        while not self.state.finished:
             self._submit()
             for done in self.engine.wait(POLL):
                 self._take(done)
-            if time.monotonic() >= self._next_look or (self._news and not self._jobs):
-                self._look()
+            if time.monotonic() >= self._next_refresh or (self._news and not self._jobs):
+                self._refresh()
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """See where the study stands, and what of it is free: what nobody holds and was not given to a worker just now.
 
         A job waits in a worker's queue at most AGAIN seconds before another worker may have it too: a worker may hang,
-        and whoever begins it first has the claim. Looking takes at most a twentieth of the driver's time.
+        and whoever begins it first has the lease. Looking takes at most a twentieth of the driver's time.
         """
         start = time.monotonic()
-        self.standing = look(self.plan, self.store)
-        running = self.store.leases.running(self.standing.keys_left)
+        self.state = snapshot(self.plan, self.store)
+        running = self.store.leases.running(self.state.keys_left)
         waiting = {digest for digest, when in self._given.items() if start - when < AGAIN}
         busy = waiting | {key.removesuffix(TEST) for key in running}
-        self._jobs = self.standing.jobs(busy)
-        self.progress(measure(self.standing, self.store, running, idle=self.engine.workers))
-        self._next_look, self._news = start + max(LOOK, REST * (time.monotonic() - start)), False
+        self._jobs = self.state.jobs(busy)
+        self.progress(measure(self.state, self.store, running, idle=self.engine.workers))
+        self._next_refresh, self._news = start + max(REFRESH, REST * (time.monotonic() - start)), False
 
     def _submit(self) -> None:
         for _ in range(min(self.engine.room, len(self._jobs))):

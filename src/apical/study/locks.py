@@ -1,8 +1,14 @@
-"""Who works on what: a claim is a file that one process can make and that it must keep alive.
+"""Who works on what: a lease is a file that one process can make and that it must keep alive.
 
-Claims on one key are numbered: `claims/<key>.1.json`, `.2.json`, ... The highest number holds the key. Who finds its
-heart stopped makes the next number, and only one process can. Numbers are never given again, so that nobody can take a
-claim for the one he looked at a moment ago.
+The idea. A network file system gives us two things to rely on: a file can be made exclusively, by one process alone,
+and the server puts the time on it when it is touched. So a lease of a key is the file `claims/<key>.<number>.json`,
+made exclusively, and its time is the holder's heartbeat. The highest number holds the key. Whoever finds that its heart
+has stopped (no beat for `Limits.stale` seconds, or, on the same machine, a process that is gone) makes the next number,
+and only one process can. To release a lease is to set its time to 1970.
+
+Invariants. Numbers only grow and are never given again: nobody can take a lease for the one he looked at a moment ago.
+A holder that slept may wake up: it must ask `held` before it publishes, and a trial's folder bears the token of its
+lease, so that its late writes go nowhere. Times are compared with the file server's clock alone, never with ours.
 """
 
 import os
@@ -10,7 +16,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -22,12 +28,12 @@ from typing import Any, Self
 from apical import files
 
 RELEASED = 10**9
-"""A claim whose file is older than this (the year 2001) was given back."""
+"""A lease whose file is older than this (the year 2001) was given back."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Seconds between two heartbeats, and without one until a claim on another machine counts as dead."""
+    """Seconds between two heartbeats, and without one until a lease on another machine counts as dead."""
 
     beat: float = 5.0
     stale: float = 20.0
@@ -35,7 +41,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Lease:
-    """A claim that this process made."""
+    """A lease that this process took."""
 
     key: str
     number: int
@@ -43,11 +49,11 @@ class Lease:
     path: Path
 
     def held(self) -> bool:
-        """True until another process has made the next claim."""
+        """True until another process has taken the next one."""
         return self.path.exists() and not _path(self.path.parent, self.key, self.number + 1).exists()
 
     def beat(self) -> bool:
-        """Say that the holder lives; False where the claim is lost. The file server puts the time."""
+        """Say that the holder lives; False where the lease is lost. The file server puts the time."""
         if not self.held():
             return False
         os.utime(self.path)
@@ -60,13 +66,13 @@ class Lease:
 
 
 class Leases:
-    """All claims of a study directory."""
+    """All leases of a study directory."""
 
     def __init__(self, folder: Path, limits: Limits | None = None) -> None:
         self.folder, self.limits = folder, limits or Limits()
 
     def acquire(self, key: str) -> Lease | None:
-        """The claim on a key, or None where somebody has it."""
+        """The lease of a key, or None where somebody has it."""
         last = self._last(key)
         if last and self.alive(key, last, self.now()):
             return None
@@ -79,13 +85,13 @@ class Leases:
             os.utime(_path(self.folder, key, last), (0, 0))
 
     def numbers(self) -> dict[str, int]:
-        """The highest claim on every key that was ever claimed: one listing."""
-        found: dict[str, int] = {}
+        """The highest lease of every key that ever had one: one listing."""
+        highest: dict[str, int] = {}
         for name in files.names(self.folder):
             key, number = _parsed(name)
-            if number > found.get(key, 0):
-                found[key] = number
-        return found
+            if number > highest.get(key, 0):
+                highest[key] = number
+        return highest
 
     def running(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Of these keys those that a living process holds, with what it says of itself."""
@@ -94,11 +100,11 @@ class Leases:
         return {key: self.holder(key, n) for key, n in held if self.alive(key, n, now)}
 
     def holder(self, key: str, number: int) -> dict[str, Any]:
-        """What a claim says of its holder; nothing where it is damaged."""
+        """What a lease says of its holder; nothing where it is damaged."""
         return files.read_json(_path(self.folder, key, number)) or {}
 
     def alive(self, key: str, number: int, now: float) -> bool:
-        """True where a claim's heart beats: by its file's time, or at once where its process can be looked at."""
+        """True where a lease's heart beats: by its file's time, or at once where its process can be looked at."""
         try:
             beaten = _path(self.folder, key, number).stat().st_mtime
         except OSError:
@@ -147,16 +153,16 @@ def _holder(token: str) -> dict[str, Any]:
     }
 
 
-# The heartbeat: a thread that keeps the claims of this process alive while it works.
+# The heartbeat: a thread that keeps the leases of this process alive while it works.
 
 
 class Heart:
-    """Beats for its claims until the block ends. `lost` names the keys that went to somebody else."""
+    """Beats for its leases until the block ends. `lost` names the keys that went to somebody else."""
 
-    def __init__(self, leases: Iterable[Lease], seconds: float, each: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, leases: Iterable[Lease], seconds: float) -> None:
         self.leases = {lease.key: lease for lease in leases}
         self.lost: set[str] = set()
-        self._seconds, self._each = seconds, each
+        self._seconds = seconds
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -165,13 +171,11 @@ class Heart:
             self.once()
 
     def once(self) -> None:
-        """One beat for every claim that is still ours; a file server that does not answer is asked again next time."""
+        """One beat for every lease that is still ours; a file server that does not answer is asked again next time."""
         for key, lease in self.leases.items():
             with suppress(OSError):
                 if key not in self.lost and not lease.beat():
                     self.lost.add(key)
-        with suppress(OSError):
-            self._each()
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -14,9 +14,8 @@ from apical import files, imports
 from apical.errors import InvalidArgumentError, StudyError
 from apical.study.directory import CHECKPOINT, LOCK, PROGRESS, SCORES, STUDY, Store, differences, open_for
 from apical.study.model import Study
-from apical.study.reading import opened, read
-from apical.study.results import OUTPUTS, RowResults, StudyResults, TrialRecord
-from apical.study.state import DAMAGED, look, read_facts
+from apical.study.results import OUTPUTS, RowResults, StudyResults, TrialRecord, opened, read
+from apical.study.state import DAMAGED, read_facts, snapshot
 
 Rows = list[dict[str, Any]]
 VERSIONS = ("apical", "torch", "python")
@@ -39,11 +38,11 @@ def export(directory: str | Path, path: str | Path) -> Path:
 
 def gather(results: StudyResults) -> Rows:
     """One flat table: for each row of the study its tuning trials and those of the chosen setting, each once."""
-    found = [
+    trials = [
         _flat(results, row, setting, trial) for row in results.rows for (setting, _), trial in _trials(row).items()
     ]
-    metrics = sorted({name for entry in found for name in entry if name.startswith(("validation ", "test "))})
-    return [{**entry, **{name: entry.get(name) for name in metrics}} for entry in found]
+    metrics = sorted({name for entry in trials for name in entry if name.startswith(("validation ", "test "))})
+    return [{**entry, **{name: entry.get(name) for name in metrics}} for entry in trials]
 
 
 def _trials(row: RowResults) -> dict[tuple[str, str], TrialRecord]:
@@ -129,8 +128,8 @@ WRITERS: Final[dict[str, Callable[[Rows, Path], None]]] = {
 def retry(directory: str | Path, trials: Iterable[str] | None = None) -> tuple[str, ...]:
     """Forget the failures of all trials, or of those whose digests begin so; the next `run` does them again."""
     store, planned = opened(directory)
-    standing = look(planned, store, trust=False)
-    failed = sorted(standing.failed)
+    study_state = snapshot(planned, store, trust=False)
+    failed = sorted(study_state.failed)
     asked = tuple(trials) if trials is not None else None
     for start in asked or ():
         if not any(digest.startswith(start) for digest in failed):
@@ -141,7 +140,7 @@ def retry(directory: str | Path, trials: Iterable[str] | None = None) -> tuple[s
     with files.using(store.directory):
         for digest in again:
             _forget(store, digest)
-        for trial in standing.left.values():  # answers whose scores are damaged: those are made again
+        for trial in study_state.left.values():  # answers whose scores are damaged: those are made again
             files.remove(store.trial(trial.digest) / SCORES)
     return again
 

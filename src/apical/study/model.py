@@ -27,6 +27,10 @@ Value = float | str
 """A value of a tuned parameter: a number, "learn", or one of its words."""
 Mark = Literal["", "dagger", "ddagger"]
 """Significance as the paper prints it: none, 0.05, 0.01."""
+State = Literal["planned", "running", "done", "diverged", "failed"]
+"""Of a trial."""
+STATES: tuple[State, ...] = ("planned", "running", "done", "diverged", "failed")
+FINISHED: tuple[State, ...] = ("done", "diverged")
 Form = Literal["table", "curve", "approximation", "logic"]
 """How a report shows a study."""
 

@@ -1,27 +1,30 @@
-"""What a study directory holds, as plain values: rows, their settings, their trials. `apical.study.read` fills them.
+"""What a study directory holds, as plain values: rows, their settings, their trials; `read` and `status` fill them.
 
-Nothing here needs torch: a report is made where nothing was ever trained.
+Importing this needs no torch: a report is made where nothing was ever trained.
 """
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apical.errors import StudyError
+from apical import files, train
+from apical.errors import ApicalError, StudyError
+from apical.nn import Unit
+from apical.study.directory import SCORES, Store
+from apical.study.model import FINISHED, Part, Row, State, Study
+from apical.study.plan import Plan, Planned, plan
+from apical.study.selection import best_trial
+from apical.study.state import Progress, StudyState, count_states, measure, snapshot, state_of
 
 if TYPE_CHECKING:
-    from apical.study.model import Part, Row, Study
-    from apical.train import Execution, TrialSpec
+    from apical.train import Execution, TrialResult, TrialSpec
 
-State = Literal["planned", "running", "done", "diverged", "failed"]
-STATES: tuple[State, ...] = ("planned", "running", "done", "diverged", "failed")
-FINISHED: tuple[State, ...] = ("done", "diverged")
 OUTPUTS = "test.npz"
 
 
@@ -66,8 +69,8 @@ class TrialRecord:
     @property
     def value(self) -> float:
         """The validation metric that the trial is judged by; NaN where there is none."""
-        found = self.validation.get(self.metric)
-        return nan if found is None else found
+        value = self.validation.get(self.metric)
+        return nan if value is None else value
 
     @property
     def finished(self) -> bool:
@@ -113,8 +116,8 @@ class RowResults:
     `best` is the best of these trials by validation: it gives the number that compares with the paper's.
     """
 
-    row: "Row"
-    part: "Part"
+    row: Row
+    part: Part
     chosen: str | None = None
     settings: tuple[SettingResults, ...] = ()
     trials: tuple[TrialRecord, ...] = ()
@@ -132,7 +135,7 @@ class RowResults:
 class StudyResults:
     """A study directory as it stands. `missing` says in sentences what is not there yet; `finished`: nothing is."""
 
-    study: "Study"
+    study: Study
     directory: Path
     rows: tuple[RowResults, ...]
     states: Counter[str]
@@ -153,3 +156,141 @@ class StudyResults:
             if row.row.key == key:
                 return row
         raise StudyError(f"there is no row {key!r}; there are {', '.join(r.row.key for r in self.rows)}")
+
+
+# A study directory as it stands, whatever lies in it.
+
+
+def opened(directory: str | Path) -> tuple[Store, Plan]:
+    """The directory, and the plan of the study in it."""
+    store = Store.open(directory)
+    return store, plan(Study.from_dict(store.header.study), tune_trials=store.header.tune_trials)
+
+
+def frozen(directory: str | Path) -> Study:
+    """The study that a directory was made for."""
+    return Study.from_dict(Store.open(directory).header.study)
+
+
+def status(directory: str | Path) -> Progress:
+    """Counts, what runs now and where, and the time left at the present number of workers."""
+    store, planned = opened(directory)
+    study_state = snapshot(planned, store)
+    running = store.leases.running(study_state.keys_left)
+    return measure(study_state, store, running)
+
+
+def read(directory: str | Path) -> StudyResults:
+    """Everything that a study directory holds."""
+    store, planned = opened(directory)
+    return _Reader(store, planned).results()
+
+
+class _Reader:
+    """Trials are read once each, though rows may share them."""
+
+    def __init__(self, store: Store, planned: Plan) -> None:
+        self.store, self.plan, self.study = store, planned, planned.study
+        self.state = snapshot(planned, store, trust=False)
+        self.running = store.leases.running(self.state.keys_left)
+        self._records: dict[str, TrialRecord] = {}
+
+    def results(self) -> StudyResults:
+        rows = tuple(self.row(row) for row in self.study.rows)
+        environments = [r.environment for r in self._records.values() if r.environment]
+        return StudyResults(
+            study=self.study,
+            directory=self.store.directory,
+            rows=rows,
+            states=count_states(self.state, self.running),
+            created=self.store.header.created,
+            commands=self.store.commands(),
+            environment=environments[-1] if environments else {},
+            missing=tuple(missing(self.state)),
+            finished=self.state.finished,
+            seconds_left=measure(self.state, self.store, self.running).seconds_left,
+        )
+
+    def row(self, row: Row) -> RowResults:
+        part = self.study.part(row.part)
+        if row.quoted:
+            return RowResults(row=row, part=part)
+        trials = tuple(self.record(t) for t in self.state.finals.get(row.key, ()))
+        trials = tuple(t for t in trials if t.state != "planned")
+        best = best_trial(self.study.metric(part.metric), [t.value for t in trials])
+        return RowResults(
+            row=row,
+            part=part,
+            chosen=self.state.chosen.get(row.key),
+            settings=tuple(self.setting(row, setting) for setting in self.plan.settings(row)),
+            trials=trials,
+            best=None if best is None else trials[best],
+        )
+
+    def setting(self, row: Row, setting: str) -> SettingResults:
+        unit = Unit.parse(setting)
+        trials = [t for t in self.state.tuning[row.key] if t.setting == setting]
+        return SettingResults(setting=setting, alpha=unit.alpha, c=unit.c, trials=tuple(self.record(t) for t in trials))
+
+    def record(self, trial: Planned) -> TrialRecord:
+        if trial.digest not in self._records:
+            self._records[trial.digest] = self._read(trial)
+        return self._records[trial.digest]
+
+    def _read(self, trial: Planned) -> TrialRecord:
+        state: Any = state_of(self.state, trial.digest, self.running)
+        bare = TrialRecord(
+            digest=trial.digest,
+            directory=None,
+            spec=trial.spec,
+            state=state,
+            seed=trial.trial,
+            metric=trial.spec.metric,
+        )
+        folder = self.store.trial(trial.digest)
+        if state == "failed":
+            return replace(bare, reason=self.reason(trial.digest))
+        if trial.digest not in self.state.facts:
+            return bare
+        try:
+            return filled(bare, train.TrialResult.load(folder), scores(folder))
+        except ApicalError as error:
+            return replace(bare, state="failed", reason=str(error))
+
+    def reason(self, digest: str) -> str:
+        if digest in self.state.damaged:
+            return f"{self.store.trial(digest)} is damaged: apical study retry runs it again"
+        return str(self.store.failure(digest).get("reason", ""))
+
+
+def filled(bare: TrialRecord, result: "TrialResult", test: Mapping[str, float] | None) -> TrialRecord:
+    """A record with the numbers of a finished trial."""
+    return replace(
+        bare, directory=result.directory, reason=result.reason, validation=result.validation,
+        best_epoch=result.best_epoch, history=result.history, seconds=[t["train"] for t in result.timings],
+        parameters=result.parameters, classes=tuple(result.input.get("classes") or ()),
+        environment=result.environment, execution=result.execution, test=test,
+    )  # fmt: skip
+
+
+def scores(folder: Path) -> dict[str, float] | None:
+    """The test scores of a trial, NaN where one is not finite; None where it was not tested."""
+    values = files.read_json(folder / SCORES)
+    if not values or not all(v is None or isinstance(v, int | float) for v in values.values()):
+        return None
+    return {name: nan if value is None else float(value) for name, value in values.items()}
+
+
+def missing(study_state: StudyState) -> list[str]:
+    """What is not there, in sentences."""
+    said = []
+    if study_state.tuning_left:
+        said.append(f"{len(study_state.tuning_left)} tuning trials are not finished")
+    if study_state.finals_left:
+        said.append(f"{len(study_state.finals_left)} trials of chosen settings are not finished")
+    if tests := sum(map(len, study_state.tests_left.values())):
+        said.append(f"{tests} trials are not tested")
+    failed = [t for t in study_state.known if t.digest in study_state.failed]
+    if failed:
+        said.append(f"{len({t.digest for t in failed})} trials failed: apical study retry runs them again")
+    return said

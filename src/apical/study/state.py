@@ -15,8 +15,8 @@ from apical import files
 from apical.data.store import home
 from apical.study.directory import RESULT, SCORES, TEST, Store
 from apical.study.engines.base import Job
+from apical.study.model import FINISHED
 from apical.study.plan import Plan, Planned
-from apical.study.results import FINISHED
 from apical.study.selection import choose
 from apical.train.spec import digest
 
@@ -69,15 +69,15 @@ class Index:
         name = hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:24]
         self.path = path or home() / "index" / f"{name}.sqlite"
 
-    def facts(self, found: Mapping[str, int], read: Callable[[str], Facts], *, trust: bool) -> dict[str, Facts]:
+    def facts(self, folders: Mapping[str, int], read: Callable[[str], Facts], *, trust: bool) -> dict[str, Facts]:
         """The facts of every published trial, given with its folder's number; `read` gets those that are not known.
 
         Without `trust`, everything is read again: a file inside a folder may have been damaged.
         """
         stored = self._stored() if trust else {}
-        known = {digest: stored[digest, inode] for digest, inode in found.items() if (digest, inode) in stored}
-        new = {digest: read(digest) for digest in found.keys() - known.keys()}
-        sound = [(d, found[d], facts.to_json()) for d, facts in new.items() if facts.state != DAMAGED]
+        known = {digest: stored[digest, inode] for digest, inode in folders.items() if (digest, inode) in stored}
+        new = {digest: read(digest) for digest in folders.keys() - known.keys()}
+        sound = [(d, folders[d], facts.to_json()) for d, facts in new.items() if facts.state != DAMAGED]
         if sound:  # a damaged folder may be replaced by a sound one of the same number
             self._store(sound)
         return known | new
@@ -113,7 +113,7 @@ class Index:
 
 
 @dataclass(frozen=True)
-class Standing:
+class StudyState:
     """Where a study stands: facts of published trials (validation alone), failed, damaged and tested trials.
 
     A damaged trial is one whose folder cannot be read; it counts as failed.
@@ -166,10 +166,10 @@ class Standing:
     @cached_property
     def tuning(self) -> dict[str, list[Planned]]:
         """The tuning trials of each row."""
-        found: dict[str, list[Planned]] = {row.key: [] for row in self.plan.study.rows}
+        by_row: dict[str, list[Planned]] = {row.key: [] for row in self.plan.study.rows}
         for trial in self.plan.tuning:
-            found[trial.row].append(trial)
-        return found
+            by_row[trial.row].append(trial)
+        return by_row
 
     @property
     def known(self) -> Iterator[Planned]:
@@ -186,7 +186,7 @@ class Standing:
 
     @property
     def keys_left(self) -> list[str]:
-        """What can be claimed."""
+        """What there may be a lease of."""
         return [digest if not self.settled(digest) else digest + TEST for digest in self.left]
 
     @property
@@ -196,10 +196,10 @@ class Standing:
 
     def jobs(self, busy: Collection[str] = ()) -> list[Job]:
         """What can be done now, but for the trials in `busy`: tests first, so that rows are complete early."""
-        found = [Job("test", trials) for trials in _without(self.tests_left.values(), busy)]
+        tests = [Job("test", trials) for trials in _without(self.tests_left.values(), busy)]
         left = {trial.digest: trial for trial in (*self.finals_left, *self.tuning_left)}
         groups = self._stacks(left) if self.plan.study.stack > 1 else [(trial,) for trial in left.values()]
-        return found + [Job("train", trials) for trials in _without(groups, busy)]
+        return tests + [Job("train", trials) for trials in _without(groups, busy)]
 
     def _stacks(self, left: Mapping[str, Planned]) -> list[tuple[Planned, ...]]:
         """What is left, in stacks that do not depend on what is done: who takes one over finds its checkpoint.
@@ -217,32 +217,32 @@ class Standing:
         return [group for group in kept if group]
 
 
-def look(plan: Plan, store: Store, *, trust: bool = True) -> Standing:
+def snapshot(plan: Plan, store: Store, *, trust: bool = True) -> StudyState:
     """Where the study in a directory stands now; without `trust`, every trial is read again."""
     index = Index(store.directory)
-    found = index.facts(store.finished(), lambda digest: read_facts(store.trial(digest)), trust=trust)
-    damaged = {digest for digest, known in found.items() if known.state == DAMAGED}
-    standing = Standing(plan, found, store.failed() | damaged, damaged)
-    finals = {t.digest for trials in standing.finals.values() for t in trials}
+    facts = index.facts(store.finished(), lambda digest: read_facts(store.trial(digest)), trust=trust)
+    damaged = {digest for digest, known in facts.items() if known.state == DAMAGED}
+    study_state = StudyState(plan, facts, store.failed() | damaged, damaged)
+    finals = {t.digest for trials in study_state.finals.values() for t in trials}
     there = (lambda path: path.exists()) if trust else (lambda path: files.read_json(path) is not None)
-    tested = {d for d in finals if d in found and there(store.trial(d) / SCORES)}
-    return replace(standing, tested=tested)
+    tested = {d for d in finals if d in facts and there(store.trial(d) / SCORES)}
+    return replace(study_state, tested=tested)
 
 
-def count_states(standing: Standing, running: Collection[str]) -> Counter[str]:
+def count_states(study_state: StudyState, running: Collection[str]) -> Counter[str]:
     """How many planned trials are in which state; those of rows without a choice yet count as planned."""
-    states = Counter(state_of(standing, digest, running) for digest in {t.digest for t in standing.known})
-    unknown = len(standing.plan.study.trained) - len(standing.finals)
-    states["planned"] += unknown * max(0, standing.plan.study.trials - standing.plan.tune_trials)
+    states = Counter(state_of(study_state, digest, running) for digest in {t.digest for t in study_state.known})
+    unknown = len(study_state.plan.study.trained) - len(study_state.finals)
+    states["planned"] += unknown * max(0, study_state.plan.study.trials - study_state.plan.tune_trials)
     return states
 
 
-def state_of(standing: Standing, digest: str, running: Collection[str]) -> str:
+def state_of(study_state: StudyState, digest: str, running: Collection[str]) -> str:
     """The state of one trial."""
-    if digest in standing.failed:
+    if digest in study_state.failed:
         return "failed"
-    if digest in standing.facts:
-        return standing.facts[digest].state
+    if digest in study_state.facts:
+        return study_state.facts[digest].state
     return "running" if digest in running else "planned"
 
 
@@ -293,61 +293,61 @@ class Progress:
         return self.trials - self.states["planned"] - self.states["running"]
 
 
-Claims = Mapping[str, Mapping[str, Any]]
+Holders = Mapping[str, Mapping[str, Any]]
 
 
-def workers_of(claims: Claims, *, idle: int = 1) -> int:
-    """The processes that hold claims, each once whatever the size of its stack; `idle` where there are none."""
+def workers_of(holders: Holders, *, idle: int = 1) -> int:
+    """The processes that hold leases, each once whatever the size of its stack; `idle` where there are none."""
     names = ("machine", "host", "pid", "started")
-    return len({tuple(said.get(name) for name in names) for said in claims.values()}) or idle
+    return len({tuple(said.get(name) for name in names) for said in holders.values()}) or idle
 
 
-def measure(standing: Standing, store: Store, claims: Claims, *, idle: int = 1) -> Progress:
-    """The progress of a study; `claims` are those of living processes by key, `idle` the workers before they claim.
+def measure(study_state: StudyState, store: Store, holders: Holders, *, idle: int = 1) -> Progress:
+    """The progress of a study; `holders` of leases are living processes; `idle` counts workers that have none.
 
-    A driver and whoever looks from outside count the same claims, so that both tell the same time.
+    A driver and whoever watches from outside count the same leases, so that both tell the same time.
     """
-    workers = workers_of(claims, idle=idle)
-    running = tuple(_running(standing, store, key, said) for key, said in claims.items())
+    workers = workers_of(holders, idle=idle)
+    running = tuple(_running(study_state, store, key, said) for key, said in holders.items())
     training = {r.trial.digest for r in running if not r.testing}
     return Progress(
-        states=count_states(standing, training),
-        tested=len(standing.tested),
-        tests=len(standing.plan.study.trained) * standing.plan.study.trials,
+        states=count_states(study_state, training),
+        tested=len(study_state.tested),
+        tests=len(study_state.plan.study.trained) * study_state.plan.study.trials,
         running=running,
         workers=workers,
-        seconds_left=seconds_left(standing, {r.trial.digest: r.done for r in running}, workers),
+        seconds_left=seconds_left(study_state, {r.trial.digest: r.done for r in running}, workers),
     )
 
 
-def _running(standing: Standing, store: Store, key: str, said: Mapping[str, Any]) -> Running:
+def _running(study_state: StudyState, store: Store, key: str, said: Mapping[str, Any]) -> Running:
     digest = key.removesuffix(TEST)
     note = store.progress(digest, str(said.get("token")))
     done, epoch, epochs = (note.get(name, 0) for name in ("done", "epoch", "epochs"))
     return Running(
-        trial=standing.left[digest], host=str(said.get("host", "?")), testing=key.endswith(TEST),
+        trial=study_state.left[digest], host=str(said.get("host", "?")), testing=key.endswith(TEST),
         done=done if isinstance(done, float) else 0.0, epoch=epoch, epochs=epochs,
     )  # fmt: skip
 
 
-def seconds_left(standing: Standing, done: Mapping[str, float], workers: int) -> float | None:
+def seconds_left(study_state: StudyState, done: Mapping[str, float], workers: int) -> float | None:
     """Mean seconds of the part's finished trials, for every trial that is left, over the workers."""
-    study = standing.plan.study
+    study = study_state.plan.study
     seen: dict[str, list[float]] = defaultdict(list)
-    for trial in standing.known:
-        if trial.digest in standing.facts:
-            seen[study.row(trial.row).part].append(standing.facts[trial.digest].seconds)
-    everywhere = [s for found in seen.values() for s in found]
+    for trial in study_state.known:
+        if trial.digest in study_state.facts:
+            seen[study.row(trial.row).part].append(study_state.facts[trial.digest].seconds)
+    everywhere = [s for seconds in seen.values() for s in seconds]
     if not everywhere:
         return None
     mean = {part: sum(s) / len(s) for part, s in seen.items()}
     default = sum(everywhere) / len(everywhere)
     left = sum(
         mean.get(study.row(t.row).part, default) * (1 - done.get(t.digest, 0.0))
-        for t in standing.left.values()
-        if not standing.settled(t.digest)
+        for t in study_state.left.values()
+        if not study_state.settled(t.digest)
     )
-    undecided = [row for row in study.trained if row.key not in standing.finals]
-    more = max(0, study.trials - standing.plan.tune_trials)
+    undecided = [row for row in study.trained if row.key not in study_state.finals]
+    more = max(0, study.trials - study_state.plan.tune_trials)
     left += sum(more * mean.get(row.part, default) for row in undecided)
     return left / max(1, workers)

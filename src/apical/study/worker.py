@@ -1,4 +1,4 @@
-"""What a worker does with a job, wherever an engine placed it: claim, train or test, publish."""
+"""What a worker does with a job, wherever an engine placed it: take leases, train or test, publish."""
 
 import time
 import traceback
@@ -22,7 +22,7 @@ TELL_EVERY = 0.5
 """Seconds between two notes of a trial's progress."""
 
 
-class ClaimLostError(Exception):
+class LeaseLostError(Exception):
     """Another process has taken the trial over: this one leaves it alone."""
 
 
@@ -41,9 +41,9 @@ class Held:
         return self.trial.digest
 
     def check(self) -> None:
-        """Raise where the claim went to somebody else."""
+        """Raise where the lease went to somebody else."""
         if self.lease.key in self.heart.lost:
-            raise ClaimLostError(self.lease.key)
+            raise LeaseLostError(self.lease.key)
 
 
 def work(job: Job, context: Context) -> list[Outcome]:
@@ -51,18 +51,18 @@ def work(job: Job, context: Context) -> list[Outcome]:
     import_all(context.imports)
     store = Store.open(context.directory, limits=context.limits)
     if job.kind == "train":
-        return _claim_and(_train_all, job.trials, store, context)
-    return [outcome for trial in job.trials for outcome in _claim_and(_test_all, (trial,), store, context)]
+        return _with_leases(_train_all, job.trials, store, context)
+    return [outcome for trial in job.trials for outcome in _with_leases(_test_all, (trial,), store, context)]
 
 
-def _claim_and(
+def _with_leases(
     do: "Callable[[list[Held]], list[Outcome]]", trials: tuple[Planned, ...], store: Store, context: Context
 ) -> list[Outcome]:
-    """Claim the trials together, so that nobody else begins one of a stack, and do what is to be done with them."""
+    """Take all leases first, so that nobody else begins a trial of a stack, and do what is to be done."""
     keys = {store.key(trial.digest, test=do is _test_all): trial for trial in trials}
     try:
         free = [key for key in keys if not store.settled(key)]
-        with _claimed(store, free) as heart:
+        with _leased(store, free) as heart:
             mine = [key for key in heart.leases if not store.settled(key)]
             done = do([Held(keys[key], heart.leases[key], heart, store, context) for key in mine])
     except OSError as error:
@@ -73,8 +73,8 @@ def _claim_and(
 
 
 @contextmanager
-def _claimed(store: Store, keys: Iterable[str]) -> Iterator[Heart]:
-    """Claims on those keys that are free, with a heart that beats; what is not finished at the end is given back."""
+def _leased(store: Store, keys: Iterable[str]) -> Iterator[Heart]:
+    """Leases of those keys that are free, with a heart that beats; what is not finished at the end is given back."""
     leases: list[Lease] = []
     try:
         for key in keys:
@@ -100,7 +100,7 @@ def _judged(do: Callable[[Held], Status], held: Held) -> Outcome:
 def _fault(held: Held, error: Exception) -> Outcome:
     if not held.lease.held():
         return Outcome(held.digest, "lost")
-    if isinstance(error, ClaimLostError):  # of another trial of its stack
+    if isinstance(error, LeaseLostError):  # of another trial of its stack
         return Outcome(held.digest, "stopped")
     if place := files.fatal(error):
         return Outcome(held.digest, "fatal", str(files.cannot_use(held.store.directory, place)))
@@ -119,7 +119,7 @@ def _train_all(trials: list[Held]) -> list[Outcome]:
     if len(trials) > 1:
         try:
             return _train_stack(trials)
-        except (ClaimLostError, DataError) as error:
+        except (LeaseLostError, DataError) as error:
             return [_fault(held, error) for held in trials]
         except Exception as error:
             if files.fatal(error) or not all(held.lease.held() for held in trials):
@@ -160,7 +160,7 @@ def _run(held: Held, attempt: Path, watch: "_Watch") -> TrialResult:
 
 
 class _Watch:
-    """The callback of trials: notes where they stand, and ends them where a claim is lost."""
+    """The callback of trials: notes where they stand, and ends them where a lease is lost."""
 
     def __init__(self, trials: list[Held], attempts: list[Path]) -> None:
         self.trials, self.attempts = trials, attempts
@@ -190,16 +190,15 @@ def _test(held: Held) -> Status:
     """Open the test split, once; who was killed between the answers and the scores left only the scores to do."""
     folder = held.store.trial(held.digest)
     if (folder / OUTPUTS).exists():
-        found = TestResult.load(folder)
+        tested = TestResult.load(folder)
     else:
         result = replace(TrialResult.load(folder), execution=held.context.execution)
         try:
-            found = evaluate(result)
+            tested = evaluate(result)
         except AlreadyEvaluatedError:
             if not (folder / OUTPUTS).exists():
                 raise
-            found = TestResult.load(folder)
-    files.write_json(
-        folder / SCORES, {name: value if isfinite(value) else None for name, value in found.scores.items()}
-    )
+            tested = TestResult.load(folder)
+    scores = {name: value if isfinite(value) else None for name, value in tested.scores.items()}
+    files.write_json(folder / SCORES, scores)
     return "done"

@@ -17,9 +17,9 @@ from apical import files
 from apical.data import inputs as kinds
 from apical.data.audio import decode_wav
 from apical.data.checks import read_file, sha256_of_file
-from apical.data.images import decode_image
+from apical.data.images import bits, decode_image
 from apical.data.loading import parse_npz
-from apical.data.text import encode
+from apical.data.text import VOCABULARY, encode
 from apical.errors import AlreadyEvaluatedError, CheckpointError, DataError
 from apical.train import checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
@@ -181,12 +181,12 @@ def _predicted(network: nn.Module, inputs: torch.Tensor, names: list[str], resul
 
 
 def read_samples(path: Path, about: Mapping[str, Any]) -> NDArray[Any]:
-    """The stored values of the samples in a file, (n, *shape)."""
+    """The stored values of the samples in a file, (n, *shape), in the range and size of the trial's own."""
     shape = tuple(about["shape"])
     if path.suffix.lower() == ".npz":
-        return _array(path, shape, about["kind"])
+        return _array(path, shape, about)
     if about["kind"] == "Images":
-        return _image(path, shape)[None]
+        return _image(path, shape, about)[None]
     if about["kind"] == "Spectrograms":
         return decode_wav(read_file(path, limit=LIMIT), origin=path, samples=shape[0])[None]
     if about["kind"] == "Codes":
@@ -195,15 +195,26 @@ def read_samples(path: Path, about: Mapping[str, Any]) -> NDArray[Any]:
     raise DataError(f"{path} cannot be read: this network was trained on numbers and takes .npz files with an array x")
 
 
-def _image(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+def _image(path: Path, shape: tuple[int, ...], about: Mapping[str, Any]) -> NDArray[Any]:
+    """The pixels of an 8-bit image at the size of the training images, and from black at 0 to their white."""
     channels, height, width = shape
-    mode = "L" if channels == 1 else "RGB"
     data = read_file(path, limit=LIMIT)
-    pixels = decode_image(data, origin=path, size=(height, width), resize=True, mode=mode)
-    return pixels.transpose(2, 0, 1)
+    if (depth := bits(data, origin=path)) != 8:
+        raise DataError(f"{path} has {depth} bits per channel, but images of 8 bits are needed: save it as one")
+    mode = "L" if channels == 1 else "RGB"
+    pixels = decode_image(data, origin=path, size=(height, width), resize=True, mode=mode).transpose(2, 0, 1)
+    low, high = _limits(about)
+    white = about["settings"]["divisor"]
+    if high < white and pixels.max() > high:
+        raise DataError(
+            f"{path} has pixels up to {pixels.max()}, but this network was trained on pixels from {low:g} to {high:g}, "
+            "and nothing says how these are scaled: give it an .npz with an array x in that range"
+        )
+    return pixels if white == 255 or high < white else pixels * np.float32(white / 255)
 
 
-def _array(path: Path, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
+def _array(path: Path, shape: tuple[int, ...], about: Mapping[str, Any]) -> NDArray[Any]:
+    """The array x, of values as the trial's data set stores them."""
     with path.open("rb") as file:
         arrays = parse_npz(file, origin=path)
     if "x" not in arrays:
@@ -211,5 +222,34 @@ def _array(path: Path, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
     x = arrays["x"]
     if x.dtype.kind not in "iufb" or prod(x.shape[1:]) != prod(shape) or x.ndim < 1:
         raise DataError(f"{path} has x of shape {x.shape} and type {x.dtype}, but samples of shape {shape} are needed")
-    wanted = {"Images": np.uint8, "Spectrograms": np.int16, "Codes": np.uint8}.get(kind, np.float32)
-    return x.reshape(len(x), *shape).astype(wanted)
+    x = x.reshape(len(x), *shape)
+    if about["kind"] == "Numbers" or not x.size:
+        return x.astype(np.float32)
+    low, high = _limits(about)
+    smallest, largest = float(x.min()), float(x.max())
+    shares = about["kind"] != "Codes" and 0 < max(largest, -smallest) <= 1 < high  # of white, or of full volume
+    if shares or not (low <= smallest and largest <= high):
+        factor = high if shares else high / 255 if about["kind"] == "Images" and 0 <= smallest < largest <= 255 else 0
+        hint = f", x * {factor:.4g} perhaps" if factor else ""
+        raise DataError(
+            f"{path} has an array x with values from {smallest:g} to {largest:g}, but this network was trained on "
+            f"values from {low:g} to {high:g}: give it an x in that range{hint}"
+        )
+    if about["kind"] == "Images":
+        return x.astype(np.float32 if x.dtype.kind == "f" else np.uint8)
+    return x.astype({"Spectrograms": np.int16, "Codes": np.uint8}[about["kind"]])
+
+
+def _limits(about: Mapping[str, Any]) -> tuple[float, float]:
+    """The range of stored values: from black to white, of 16-bit sound, or of the codes of characters.
+
+    Images that use a quarter of their range or less, such as 0 to 16 in bytes, have the range that was seen in
+    training; trials of earlier versions do not know it.
+    """
+    if about["kind"] == "Spectrograms":
+        return -32768, 32767
+    if about["kind"] == "Codes":
+        return 0, VOCABULARY - 1
+    white = about["settings"]["divisor"]
+    seen = about.get("range", (0, white))[1]
+    return 0, seen if 1 <= seen <= white / 4 else white

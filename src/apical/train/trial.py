@@ -6,11 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from apical import env, files, imports
 from apical.data import DataSet, corrupt, load
+from apical.data.inputs import Images
 from apical.errors import InvalidArgumentError, TrainingError
 from apical.train import checkpoint, devices, losses, metrics, seeds
 from apical.train.callbacks import Callback, Reporter
@@ -23,6 +25,8 @@ from apical.train.signals import Stop, listening
 from apical.train.spec import Execution, TrialSpec
 
 FOLDER = "runs"
+SEEN = 256
+"""Training images, evenly spaced, whose pixels say in which range they are."""
 
 
 def run(
@@ -179,10 +183,15 @@ def _last_finite(s: Session) -> tuple[int, dict[str, float | None]]:
 def input_facts(dims: Mapping[str, Any], data: DataSet) -> dict[str, Any]:
     """What `predict` must know to treat a new sample as the trial's own."""
     how = data.train.input
+    seen: dict[str, Any] = {}
+    if isinstance(how, Images):
+        pixels = data.train.raw(np.linspace(0, len(data.train) - 1, SEEN).astype(np.int64))
+        seen["range"] = [float(pixels.min()), float(pixels.max())]
     return {
         "kind": type(how).__name__,
         "settings": asdict(how),  # type: ignore[call-overload]
         "shape": list(data.train.source.shape),
+        **seen,
         "classes": None if data.class_names is None else list(data.class_names),
         "dims": {name: list(v) if isinstance(v, tuple) else v for name, v in dims.items()},
     }

@@ -192,8 +192,8 @@ def dotted(path: KeyPath) -> str:
 
 def shipped() -> dict[str, Path]:
     """The study files that come with apical, by name."""
-    found = {path.stem: path for path in PAPER.rglob("*.toml") if path.stem != CLAIMS}
-    return dict(sorted(found.items()))
+    paths = {path.stem: path for path in PAPER.rglob("*.toml") if path.stem != CLAIMS}
+    return dict(sorted(paths.items()))
 
 
 def read(name: str | Path) -> Document:

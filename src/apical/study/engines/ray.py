@@ -148,13 +148,13 @@ def _check_address(address: str) -> None:
         address = os.environ.get("RAY_ADDRESS", "auto")
     if address == "auto":
         return
-    found = ADDRESS.fullmatch(address)
-    if not found or int(found["port"]) >= 2**16:
+    parts = ADDRESS.fullmatch(address)
+    if not parts or int(parts["port"]) >= 2**16:
         raise InvalidArgumentError(
             f"address is {address!r}, but must be auto, local or HOST:PORT of the cluster's head"
         )
     try:
-        socket.create_connection((found["host"].strip("[]"), int(found["port"])), CONNECT).close()
+        socket.create_connection((parts["host"].strip("[]"), int(parts["port"])), CONNECT).close()
     except OSError as error:
         raise _no_cluster(address, error.strerror or str(error)) from error
 
