@@ -23,7 +23,7 @@ BOXES = {
     "worker": (2, 3, "worker, holding a lease", "study/worker.py", ""),
     "trial": (1, 3, "one trial, or a stack", "train/trial.py, train/stack/", ""),
     "folder": (0, 3, "trials/<digest>/", "study/directory.py", "disk"),
-    "results": (0, 2, "StudyResults", "study/reading.py", ""),
+    "results": (0, 2, "StudyResults", "study/results.py", ""),
     "report": (0, 1, "Report, then four formats", "report/gathering.py", ""),
 }
 ARROWS = [
