@@ -21,8 +21,8 @@ from apical.bench.measure import Work
 from apical.data.registry import RECIPES
 from apical.study.cost import sketch
 from apical.train import TrialSpec, losses
-from apical.train.network import build, dims_for
 from apical.train.optimisation import optimiser_of
+from apical.train.session import build, dims_for
 
 REFERENCE = "relu"
 UNITS = (

@@ -24,11 +24,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from apical import bench, env
 from apical.train import Execution, TrialSpec
-from apical.train.callbacks import Reporter
 from apical.train.devices import Plain
-from apical.train.loop import fit
+from apical.train.loop import Reporter, Stop, fit
 from apical.train.session import Session
-from apical.train.signals import Stop
 from apical.train.trial import open_data
 
 UNIT = "ada"

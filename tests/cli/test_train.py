@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apical import cli, data
-from apical.train import TestResult, TrialResult, callbacks
+from apical.train import TestResult, TrialResult, loop
 
 DIGITS = ["train", "--data", "digits", "--model", "mlp-1", "--epochs", "2", "--lr", "0.01", "--threads", "1"]
 
@@ -38,7 +38,7 @@ def test_no_test_leaves_the_test_split_closed(folder, capsys):
 
 
 def test_a_stopped_run_says_how_to_continue_and_continues(folder, capsys, monkeypatch):
-    monkeypatch.setattr(callbacks, "INTERVAL", 0.0)
+    monkeypatch.setattr(loop, "INTERVAL", 0.0)
     import signal
 
     from apical.cli import train

@@ -23,7 +23,7 @@ from apical.study.cost import (
     steps,
 )
 from apical.study.plan import plan, spec_of
-from apical.train.network import dims_for
+from apical.train.session import dims_for
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from apical.train import Execution, run
-from apical.train.callbacks import scalars
+from apical.train.loop import scalars
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # tensorboard's and protobuf's own

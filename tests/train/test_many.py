@@ -11,10 +11,8 @@ from apical.train import Execution, TrialResult, TrialSpec, evaluate, predict, r
 from apical.train import session as alone
 from apical.train.checkpoint import load
 from apical.train.devices import Plain
-from apical.train.feed import Feed
-from apical.train.network import build, dims_for
 from apical.train.result import RESULT
-from apical.train.session import Session
+from apical.train.session import Feed, Session, build, dims_for
 from apical.train.stack import session as together
 from apical.train.stack.session import STACK, StackSession
 from apical.train.trial import open_data

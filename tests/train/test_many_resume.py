@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from apical.errors import CheckpointError
-from apical.train import Execution, TrialResult, TrialSpec, callbacks, evaluate, run, run_many
+from apical.train import Execution, TrialResult, TrialSpec, evaluate, loop, run, run_many
 from apical.train.checkpoint import load, save
 from apical.train.result import RESULT
 from apical.train.stack.session import STACK
@@ -32,7 +32,7 @@ def final(results):
 @pytest.mark.parametrize("batch", [1, 3, 5], ids=["first batch", "middle", "during validation"])
 def test_a_signal_saves_within_a_batch_and_the_stack_continues_bit_equal(tmp_path, monkeypatch, batch):
     whole = run_many(SPECS, ONE_THREAD, folders(tmp_path / "whole"))
-    monkeypatch.setattr(callbacks, "INTERVAL", 0.0)
+    monkeypatch.setattr(loop, "INTERVAL", 0.0)
     seen = []
 
     def interrupt(event):

@@ -9,12 +9,10 @@ import torch
 from apical.train import Execution, TrialSpec
 from apical.train import losses as losses_by_name
 from apical.train.devices import Plain
-from apical.train.feed import Feed
-from apical.train.network import build, dims_for
 from apical.train.optimisation import Lean, optimiser_of
-from apical.train.stack.activations import Fused
+from apical.train.session import Feed, build, dims_for
+from apical.train.stack.activations import Fused, StackedAdam
 from apical.train.stack.network import StackedNetwork
-from apical.train.stack.parameters import StackedAdam
 from apical.train.trial import open_data
 
 LENET = TrialSpec(data="digits", model="lenet", dims={"image_size": 16}, pad=4, batch=64, learning_rate=1e-2)

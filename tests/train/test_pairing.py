@@ -9,9 +9,7 @@ from apical import data
 from apical.nn import PyramidalLinear
 from apical.train import TrialSpec
 from apical.train.devices import Plain
-from apical.train.feed import Feed
-from apical.train.network import build, dims_for
-from apical.train.session import Session
+from apical.train.session import Feed, Session, build, dims_for
 from apical.train.spec import Execution
 
 SPEC = TrialSpec(data="digits", model="mlp-2", unit="relu", dims={"hidden": (9, 7)}, seed=3)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from apical.errors import CheckpointError
-from apical.train import Execution, TrialSpec, callbacks, evaluate, run
+from apical.train import Execution, TrialSpec, evaluate, loop, run
 from apical.train.checkpoint import load
 from apical.train.result import LAST, RESULT
 
@@ -50,7 +50,7 @@ def assert_bit_equal(a, b):
 @pytest.mark.parametrize("batch", [1, 3, 5], ids=["first batch", "middle", "during validation"])
 def test_a_signal_saves_within_a_batch_and_the_run_continues_bit_equal(dropping, tmp_path, monkeypatch, name, batch):
     whole = run(dropping, ONE_THREAD, tmp_path / "whole")
-    monkeypatch.setattr(callbacks, "INTERVAL", 0.0)
+    monkeypatch.setattr(loop, "INTERVAL", 0.0)
     seen = []
 
     def interrupt(event):
@@ -70,7 +70,7 @@ def test_a_signal_saves_within_a_batch_and_the_run_continues_bit_equal(dropping,
 
 
 def test_ctrl_c_twice_leaves_at_once(spec, tmp_path, monkeypatch):
-    monkeypatch.setattr(callbacks, "INTERVAL", 0.0)
+    monkeypatch.setattr(loop, "INTERVAL", 0.0)
 
     def interrupt(_):
         signal.raise_signal(signal.SIGINT)

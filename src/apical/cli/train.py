@@ -14,8 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from apical.cli.options import Root, command, shown
 from apical.errors import InvalidArgumentError
 from apical.train import Event, Execution, TrialResult, TrialSpec, evaluate, run
-from apical.train.callbacks import Callback
 from apical.train.evaluation import OUTPUTS, TestResult
+from apical.train.loop import Callback
 from apical.train.result import stored_spec
 
 app = command()

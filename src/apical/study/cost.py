@@ -28,10 +28,10 @@ from apical.nn import Unit
 from apical.study.model import Part, Study
 from apical.study.plan import Plan, Planned, spec_of
 from apical.train import TrialSpec, losses, why_alone
-from apical.train.network import build, dims_for
 from apical.train.optimisation import optimiser_of
+from apical.train.session import build, dims_for
+from apical.train.stack.activations import StackedAdam
 from apical.train.stack.network import StackedNetwork
-from apical.train.stack.parameters import StackedAdam
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -27,8 +27,7 @@ from apical.study.plan import Plan, plan, spec_of
 from apical.study.results import StudyResults, read
 from apical.study.state import Progress, measure, snapshot
 from apical.train import Execution, TrialSpec, devices, stack_bytes, why_alone
-from apical.train.feed import evaluation_batch
-from apical.train.network import build, dims_for
+from apical.train.session import build, dims_for, evaluation_batch
 from apical.train.trial import open_data
 
 POLL: Final = 0.5

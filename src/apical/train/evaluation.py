@@ -23,10 +23,9 @@ from apical.data.text import VOCABULARY, encode
 from apical.errors import AlreadyEvaluatedError, CheckpointError, DataError
 from apical.train import checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
-from apical.train.feed import Feed, evaluation_batch
 from apical.train.loop import collect
-from apical.train.network import build
 from apical.train.result import TrialResult
+from apical.train.session import Feed, build, evaluation_batch
 from apical.train.trial import open_data
 
 OUTPUTS, OPENED = "test.npz", "test.opened"

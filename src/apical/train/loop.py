@@ -1,21 +1,161 @@
-"""The loop: a trial from where it stands to its end."""
+"""The loop: a trial from where it stands to its end; what it tells while it runs, and how it is asked to stop."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
+from threading import current_thread, main_thread
 from time import perf_counter
-from typing import Any
+from types import FrameType
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from apical import imports
 from apical.train import losses, metrics
-from apical.train.callbacks import Reporter
 from apical.train.devices import Plain
 from apical.train.dynamics import watched_if
-from apical.train.feed import Feed
 from apical.train.result import State
-from apical.train.session import Session
-from apical.train.signals import Stop
+from apical.train.session import Feed, Session
+
+INTERVAL = 0.1
+"""Seconds between two events of kind "batch"."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Where a run stands. `epoch` counts from 1; `record` is the finished epoch's entry of the history.
+
+    `trial` is the place in the list that `run_many` got; None where an event is about a whole stack.
+    """
+
+    kind: Literal["batch", "epoch"]
+    epoch: int
+    epochs: int
+    batch: int
+    batches: int
+    loss: float
+    samples_per_second: float
+    seconds_left: float
+    record: dict[str, Any] | None = None
+    trial: int | None = 0
+
+
+Callback = Callable[[Event], None]
+
+
+class Reporter:
+    """Calls the callbacks, batches at most every INTERVAL seconds; measures what was done since it was made."""
+
+    def __init__(
+        self, callbacks: Iterable[Callback], *, epochs: int, batches: int, samples: int, trial: int | None = 0
+    ) -> None:
+        self.callbacks, self.trial = tuple(callbacks), trial
+        self.epochs, self.batches, self.samples = epochs, batches, samples
+        self._start = self._last = perf_counter()
+        self._done = 0
+
+    def batch(self, epoch: int, batch: int, loss: float) -> None:
+        """A batch was trained."""
+        self._done += 1
+        if self.callbacks and (now := perf_counter()) - self._last >= INTERVAL:
+            self._last = now
+            self._tell("batch", epoch, batch, loss, None, self.trial)
+
+    def epoch(self, epoch: int, record: dict[str, Any], trial: int = 0) -> None:
+        """An epoch was trained and validated."""
+        self._tell("epoch", epoch, self.batches, record["loss"], record, trial)
+
+    def _tell(
+        self, kind: Any, epoch: int, batch: int, loss: float, record: dict[str, Any] | None, trial: int | None
+    ) -> None:
+        rate = self._done / max(perf_counter() - self._start, 1e-9)
+        left = (self.epochs - epoch) * self.batches + self.batches - batch
+        event = Event(
+            kind, epoch, self.epochs, batch, self.batches, loss,
+            rate * self.samples / self.batches, left / rate if rate else 0.0, record, trial,
+        )  # fmt: skip
+        for callback in self.callbacks:
+            callback(event)
+
+
+# TensorBoard: losses, metrics, learned values and dynamics of each epoch as scalars.
+
+
+@contextmanager
+def board(folder: Path) -> Iterator[tuple[Callback, ...]]:
+    """A callback that writes event files into folder/tensorboard."""
+    imports.optional("tensorboard", extra="tensorboard")
+    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  it needs the package above
+
+    writer: Any = SummaryWriter(str(folder / "tensorboard"))
+
+    def write(event: Event) -> None:
+        if event.record is not None:
+            for name, value in scalars(event.record).items():
+                writer.add_scalar(name, value, event.epoch)
+
+    try:
+        yield (write,)
+    finally:
+        writer.close()
+
+
+def scalars(record: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    """The numbers of a record by their path in it; what is not finite was stored as None and is left out."""
+    found: dict[str, float] = {}
+    for key, value in record.items():
+        name = f"{prefix}/{key}" if prefix else key
+        if isinstance(value, dict):
+            found |= scalars(value, name)
+        elif isinstance(value, int | float) and name != "epoch":
+            found[name] = float(value)
+    return found
+
+
+# Asked to stop: the signal sets a flag, the loop saves and leaves within a batch.
+
+SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1")
+
+
+class Stop:
+    """The flag; `reason` is None until someone asks to stop."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.reason is not None
+
+    def ask(self, reason: str) -> None:
+        """Stop at the next batch."""
+        self.reason = reason
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self and number == signal.SIGINT:  # Ctrl-C twice: now
+            raise KeyboardInterrupt
+        self.ask(signal.Signals(number).name)
+
+
+@contextmanager
+def listening() -> Iterator[Stop]:
+    """A Stop that signals set while the block runs; outside the main thread only `ask` sets it."""
+    stop = Stop()
+    numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+    before = {}
+    try:
+        if current_thread() is main_thread():
+            before = {number: signal.signal(number, stop._handle) for number in numbers}
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# The loop.
 
 
 def fit(s: Session, *, stop: Stop, report: Reporter) -> State:

@@ -1,22 +1,27 @@
-"""A trial in progress: everything that changes while it trains, and its way to a file and back."""
+"""A trial in progress: its network, batches and random state, and its way to a file and back."""
 
-from collections.abc import Mapping
-from math import isfinite
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from math import isfinite, prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from apical.data import DataSet
+from apical import models
+from apical.data import Batches, DataSet, Split
+from apical.data.keys import number
 from apical.errors import CheckpointError
-from apical.train import checkpoint, losses, metrics, seeds
+from apical.models.registry import find
+from apical.nn import initialise_
+from apical.train import checkpoint, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.devices import Plain
 from apical.train.dynamics import learned_values
-from apical.train.feed import Feed, evaluation_batch
-from apical.train.network import build, dims_for
 from apical.train.optimisation import load_state, optimiser_of, set_rate, state_of
 from apical.train.result import LAST, State
 from apical.train.spec import Execution, TrialSpec
@@ -68,7 +73,7 @@ class Session:
         self.network.train()
         set_rate(self.memory, self.spec.rate(self.epoch))
         if self.batch == 0:
-            seeds.start_epoch(self.spec.seed, self.epoch, self.engine.rank)
+            start_epoch(self.spec.seed, self.epoch, self.engine.rank)
 
     def advance(self, loss: float) -> None:
         """A batch was trained with this mean loss."""
@@ -89,7 +94,7 @@ class Session:
         self.timings.append({"train": self.seconds, "validate": validate_seconds})
         value = scores[self.spec.metric]
         if metrics.find(self.spec.metric).better(value, self.best["value"]):
-            self.best = {"epoch": self.epoch + 1, "value": number(value)}
+            self.best = {"epoch": self.epoch + 1, "value": json_number(value)}
             self.best_weights = {name: t.detach().cpu().clone() for name, t in self.state().items()}
         self.epoch += 1
         self.batch = self.samples = 0
@@ -114,7 +119,7 @@ class Session:
 
     def save(self) -> None:
         """Write the checkpoint (the first process does)."""
-        random = {name: self.engine.gather(t) for name, t in seeds.state(self.engine.device).items()}
+        random = {name: self.engine.gather(t) for name, t in rng_state(self.engine.device).items()}
         if self.engine.rank == 0:
             tensors = {f"model:{name}": t for name, t in self.state().items()}
             tensors |= {f"optimiser:{name}": t for name, t in state_of(self.memory).items()}
@@ -147,7 +152,7 @@ class Session:
         self.engine.load_state(facts["precision"])
         states = stored.part("random")
         if states["cpu"].shape[0] == self.engine.world:
-            seeds.restore({name: t[self.engine.rank] for name, t in states.items()}, self.engine.device)
+            restore_rng({name: t[self.engine.rank] for name, t in states.items()}, self.engine.device)
         return True
 
     def _best_is_now(self) -> bool:
@@ -177,7 +182,7 @@ def epoch_record(
         "epoch": epoch + 1,
         "learning_rate": spec.rate(epoch),
         "loss": loss,
-        "validation": {name: number(value) for name, value in scores.items()},
+        "validation": {name: json_number(value) for name, value in scores.items()},
         "learned": learned_values(network),
         "dynamics": dynamics,
     }
@@ -190,6 +195,157 @@ def wants_channels_last(spec: TrialSpec, execution: Execution, device: torch.dev
     return device.type == "cuda" and spec.precision != "32"
 
 
-def number(value: float) -> float | None:
+def json_number(value: float) -> float | None:
     """A value for JSON, which knows no NaN and no infinity."""
     return value if isfinite(value) else None
+
+
+# The network of a trial: built by its name, made to fit the data, drawn from the trial's seed.
+
+
+def build(spec: TrialSpec, dims: Mapping[str, Any]) -> nn.Module:
+    """The network with its first weights; equal for equal specs, and paired with those of other units.
+
+    Networks that take no unit, and all with `convert`, are built with ReLU and rewritten by `convert_`.
+    """
+    if not spec.convert and models.takes_unit(spec.model):
+        return models.create(spec.model, spec.unit, seed=spec.seed, **dims)
+    from apical.convert import convert_  # noqa: PLC0415  it loads torch.fx
+
+    plain = models.create(spec.model, "relu" if models.takes_unit(spec.model) else None, seed=spec.seed, **dims)
+    if spec.unit == "relu":
+        return plain
+    model = convert_(plain, models.unit_for(spec.model, spec.unit)).model
+    initialise_(model, seed=spec.seed)
+    return model
+
+
+def dims_for(spec: TrialSpec, data: DataSet) -> dict[str, Any]:
+    """The spec's dimensions, and what the data says about others that the network's factory has."""
+    known: dict[str, Any] = {"inputs": prod(data.shape), "outputs": _outputs(data)}
+    if len(data.shape) == 3:
+        size = max(data.shape[1:])
+        known |= {"in_channels": data.shape[0], "image_size": size, "stem": 64 if size <= 64 else 224}
+    if data.vocabulary is not None:
+        known |= {"length": data.shape[0], "vocabulary": data.vocabulary}
+    return {key: value for key, value in known.items() if key in find(spec.model).parameters} | spec.dims
+
+
+def _outputs(data: DataSet) -> int:
+    if data.class_names is not None:
+        return len(data.class_names)
+    return prod(data.train.labels.shape[1:])
+
+
+# Batches for the loop: gathered from one tensor where the split fits into memory, else made by `apical.data`.
+
+IN_MEMORY = 1 << 29
+"""Bytes that the inputs of a split may take to be held as one float32 tensor."""
+AT_ONCE = 1 << 20
+"""Values in the inputs of one batch where nothing is trained."""
+
+
+class Feed:
+    """The batches of a split for one rank; `how` are the arguments of `apical.data.Batches`.
+
+    Where nothing is augmented, inputs are a pure function of the sample, so that they can be made once and gathered.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        size: int,
+        *,
+        device: torch.device,
+        channels_last: bool = False,
+        passes: int = 1,
+        **how: Any,
+    ) -> None:
+        self.split, self.size, self.device, self.passes = split, size, device, passes
+        self.batches = Batches(split, size, **how)
+        self.format = torch.channels_last if channels_last and len(split.shape) == 3 else torch.preserve_format
+        self._samples, self._per_pass = len(split), len(self.batches)
+        self.in_memory = not self.batches.augment and 4 * len(split) * prod(split.shape) <= IN_MEMORY
+
+    def __len__(self) -> int:
+        return self.passes * len(self.batches)
+
+    @property
+    def whole(self) -> bool:
+        """True where one batch is the whole split: it comes in its own order, for a mean over all knows none."""
+        return self.in_memory and len(self.batches) == self.batches.world == 1
+
+    def samples(self, batch: int) -> int:
+        """Samples of batch number `batch`, of all ranks together."""
+        return min(self.size, self._samples - batch % self._per_pass * self.size)
+
+    def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and labels of the batches from number `start` on; each pass has an order of its own."""
+        first, start = divmod(start, len(self.batches))
+        for one in range(first, self.passes):
+            make = self._gathered if self.in_memory else self._made
+            yield from make(epoch * self.passes + one, start)
+            start = 0
+
+    def _gathered(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
+        inputs, labels = self.split.tensors(self.device)
+        if self.whole:
+            yield inputs.to(memory_format=self.format), labels
+            return
+        for rows in self.rows(epoch)[start:]:
+            batch = inputs.index_select(0, rows)
+            if self.format is not torch.preserve_format:
+                batch = batch.to(memory_format=self.format)
+            yield batch, labels.index_select(0, rows)
+
+    def rows(self, epoch: int) -> tuple[Tensor, ...]:
+        """The positions of each batch of a pass, on the device."""
+        positions = self.batches.positions(epoch)
+        whole = torch.from_numpy(np.concatenate(positions)).to(self.device)
+        return whole.split([len(p) for p in positions])  # type: ignore[no-untyped-call, no-any-return]
+
+    def _made(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in islice(self.batches.epoch(epoch), start, None):
+            yield batch.inputs.to(self.device, memory_format=self.format), batch.labels.to(self.device)
+
+
+def evaluation_batch(split: Split, batch: int) -> int:
+    """Samples evaluated at once: as many as fill AT_ONCE, but no fewer than a training batch holds.
+
+    A function of spec and data alone, so that sums round alike wherever a trial runs.
+    """
+    return max(batch, min(1024, AT_ONCE // max(1, prod(split.shape))))
+
+
+# Randomness of a trial: order and augmentation belong to the data, first weights to their names, dropout to this.
+#
+# Dropout starts anew in each epoch from (seed, epoch, rank), so that an epoch does not depend on how the ones before it
+# were cut into processes.
+
+
+def start_epoch(seed: int, epoch: int, rank: int) -> None:
+    """Seed torch's generators for one epoch of one process."""
+    torch.manual_seed(number("dropout", seed, epoch, rank) >> 1)
+
+
+@contextmanager
+def preserve_rng(device: torch.device) -> Iterator[None]:
+    """Give the caller's random state back at the end."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        yield
+
+
+def rng_state(device: torch.device) -> dict[str, Tensor]:
+    """The generators' states, to be stored."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def restore_rng(states: dict[str, Tensor], device: torch.device) -> None:
+    """Continue where `state` was taken; a state of another kind of device is left out."""
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)

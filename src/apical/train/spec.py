@@ -2,15 +2,19 @@
 
 import hashlib
 import json
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any, Self
+from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
+from functools import cache, cached_property
+from math import isfinite
+from typing import Annotated, Any, Self, TypeVar, get_type_hints
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from apical.errors import InvalidArgumentError, unknown
 from apical.nn import Unit
 from apical.train import losses, metrics
-from apical.train.records import Record
 
 RESULTS_VERSION = 1
 """Changes where the same spec would give other numbers than before."""
@@ -26,6 +30,136 @@ that does not use it keeps its name."""
 OPTIMISERS = ("adam", "adamw", "sgd")
 PRECISIONS = ("32", "bf16-mixed", "16-mixed")
 DEVICES = ("auto", "cpu", "cuda", "mps")
+
+T = TypeVar("T")
+Many = Annotated[tuple[T, ...], BeforeValidator(lambda given: tuple(given) if isinstance(given, list) else given)]
+Whole = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+# Records are written as JSON or TOML and read back equal; unknown fields are refused.
+
+
+class Record:
+    """What TrialSpec and Execution share; subclasses are frozen dataclasses of plain values."""
+
+    def __post_init__(self) -> None:
+        for name, adapter in _adapters(type(self)).items():  # type: ignore[arg-type]  # mypy takes a class for its instances
+            value = getattr(self, name)
+            try:
+                object.__setattr__(self, name, adapter.validate_python(value))
+            except ValidationError as error:
+                raise _sentence(name, value, error.errors()[0]) from None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields by name, as JSON knows values: lists for tuples."""
+        return {name: _plain(value) for name, value in asdict(self).items()}  # type: ignore[call-overload]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The record with these fields; the others take their defaults."""
+        names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+        for key in values:
+            if key not in names:
+                near = get_close_matches(str(key), names, n=1)
+                hint = f"did you mean {near[0]!r}? T" if near else "t"
+                raise InvalidArgumentError(f"{cls.__name__} has no field {key!r}: {hint}here are {', '.join(names)}")
+        try:
+            return cls(**values)
+        except TypeError as error:  # a required field is missing
+            raise InvalidArgumentError(f"{cls.__name__}: {str(error).split('__init__() ')[-1]}") from error
+
+    def to_json(self) -> str:
+        """JSON text with sorted keys."""
+        return json.dumps(self.as_dict(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The record that `to_json` wrote."""
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidArgumentError(f"this is no JSON of a {cls.__name__}: {error}") from error
+        return cls._from_parsed(values)
+
+    def to_toml(self) -> str:
+        """TOML text; fields without a value are left out."""
+        plain = {name: value for name, value in self.as_dict().items() if value is not None}
+        tables = {name: value for name, value in plain.items() if isinstance(value, dict)}
+        lines = [f"{name} = {_toml(value)}" for name, value in plain.items() if name not in tables]
+        for name, table in tables.items():
+            lines += ["", f"[{name}]", *(f"{_key(key)} = {_toml(value)}" for key, value in table.items())]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """The record that `to_toml` wrote."""
+        try:
+            values = tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise InvalidArgumentError(f"this is no TOML of a {cls.__name__}: {error}") from error
+        return cls._from_parsed(values)
+
+    @classmethod
+    def _from_parsed(cls, values: Any) -> Self:
+        if not isinstance(values, dict):
+            raise InvalidArgumentError(f"a {cls.__name__} is a table of fields, not {values!r:.50}")
+        return cls.from_dict(values)
+
+
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+_WORDS = {
+    "string_type": "a text", "int_type": "a whole number", "float_type": "a finite number",
+    "finite_number": "a finite number", "bool_type": "true or false", "tuple_type": "a list",
+    "dict_type": "a table of names and values", "greater_than": "above {gt}", "greater_than_equal": "at least {ge}",
+}  # fmt: skip
+"""What must be, by pydantic's name of the error."""
+
+
+@cache
+def _adapters(record: type) -> dict[str, TypeAdapter[Any]]:
+    hints = get_type_hints(record, include_extras=True)
+    return {name: TypeAdapter(hint, config=_STRICT) for name, hint in hints.items()}
+
+
+def _sentence(name: str, value: Any, error: Any) -> InvalidArgumentError:
+    own = error.get("ctx", {}).get("error")
+    if isinstance(own, InvalidArgumentError):
+        return own
+    words = _WORDS.get(error["type"], error["msg"]).format(**error.get("ctx", {}))
+    return InvalidArgumentError(f"{name} is {value!r}, but must be {words}")
+
+
+def _dims(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: _frozen(f"dims.{key}", value) for key, value in values.items()}
+
+
+def _frozen(name: str, value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(name, item) for item in value)
+    if isinstance(value, bool | str | int) or (isinstance(value, float) and isfinite(value)):
+        return value
+    raise InvalidArgumentError(f"{name} is {value!r}, but must be a text, a finite number, true, false or a list")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, str):  # JSON's escapes are TOML's, but for DEL
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)
+
+
+def _key(name: str) -> str:
+    plain = name and all(c.isascii() and (c.isalnum() or c in "_-") for c in name)
+    return name if plain else _toml(name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,26 +177,26 @@ class TrialSpec(Record):
     data: str
     model: str
     unit: str = "relu"
-    dims: dict[str, Any] = field(default_factory=dict)
+    dims: Annotated[dict[str, Any], AfterValidator(_dims)] = field(default_factory=dict)
     convert: bool = False
     split: str = "paper"
     partial: str | None = None
-    corruptions: tuple[str, ...] = ()
-    pad: int = 0
+    corruptions: Many[str] = ()
+    pad: Whole = 0
     size: int | None = None
     augment: bool = False
     loss: str = "cross-entropy"
     metric: str = "accuracy"
     optimiser: str = "adam"
-    learning_rate: float = 1e-3
-    milestones: tuple[int, ...] = ()
-    decay: float = 0.1
-    l2: float = 0.0
-    clip: float | None = None
-    epochs: int = 30
-    passes: int = 1
-    batch: int = 64
-    seed: int = 0
+    learning_rate: Positive = 1e-3
+    milestones: Many[int] = ()
+    decay: Positive = 0.1
+    l2: Annotated[float, Field(ge=0)] = 0.0
+    clip: Positive | None = None
+    epochs: Count = 30
+    passes: Count = 1
+    batch: Count = 64
+    seed: Whole = 0
     precision: str = "32"
     results_version: int = RESULTS_VERSION
 
@@ -75,8 +209,6 @@ class TrialSpec(Record):
             raise InvalidArgumentError(unknown("metric", self.metric, metrics.names()))
         _one_of("optimiser", self.optimiser, OPTIMISERS)
         _one_of("precision", self.precision, PRECISIONS)
-        _check_range(self, at_least={"epochs": 1, "passes": 1, "batch": 1, "seed": 0, "pad": 0, "l2": 0.0})
-        _check_range(self, above={"learning_rate": 0.0, "decay": 0.0, "clip": 0.0})
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -134,13 +266,13 @@ class Execution(Record):
     """
 
     device: str = "auto"
-    devices: int = 1
+    devices: Count = 1
     strategy: str = "auto"
-    threads: int | None = None
+    threads: Count | None = None
     compile: bool = False
     channels_last: bool | None = None
     root: str | None = None
-    checkpoint_every: float = 0.0
+    checkpoint_every: Annotated[float, Field(ge=0)] = 0.0
     dynamics: bool = True
     tensorboard: bool = False
     stacking: str = "alone"
@@ -148,7 +280,6 @@ class Execution(Record):
     def __post_init__(self) -> None:
         super().__post_init__()
         _one_of("device", self.device, DEVICES)
-        _check_range(self, at_least={"devices": 1, "threads": 1, "checkpoint_every": 0.0})
 
 
 def _parsed(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -163,19 +294,6 @@ def _parsed(texts: tuple[str, ...]) -> tuple[str, ...]:
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InvalidArgumentError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
-
-
-def _check_range(
-    record: Record, *, at_least: dict[str, float] | None = None, above: dict[str, float] | None = None
-) -> None:
-    for name, bound in (at_least or {}).items():
-        value = getattr(record, name)
-        if value is not None and value < bound:
-            raise InvalidArgumentError(f"{name} is {value}, but must be at least {bound}")
-    for name, bound in (above or {}).items():
-        value = getattr(record, name)
-        if value is not None and value <= bound:
-            raise InvalidArgumentError(f"{name} is {value}, but must be above {bound}")
 
 
 # How the paper trains each network on each data set; values that it leaves out are those of its authors' code.

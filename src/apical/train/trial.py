@@ -14,14 +14,11 @@ from apical import env, files, imports
 from apical.data import DataSet, corrupt, load
 from apical.data.inputs import Images
 from apical.errors import InvalidArgumentError, TrainingError
-from apical.train import checkpoint, devices, losses, metrics, seeds
-from apical.train.callbacks import Callback, Reporter
+from apical.train import checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
-from apical.train.loop import fit, validate
-from apical.train.network import build
+from apical.train.loop import Callback, Reporter, Stop, board, fit, listening, validate
 from apical.train.result import LAST, RESULT, SPEC, State, TrialResult, stored_spec
-from apical.train.session import Session, number
-from apical.train.signals import Stop, listening
+from apical.train.session import Session, build, json_number, preserve_rng
 from apical.train.spec import Execution, TrialSpec
 
 FOLDER = "runs"
@@ -59,7 +56,7 @@ def _run(
             return TrialResult.load(folder)
         if first:
             files.sweep(folder)
-        with seeds.kept(engine.device):
+        with preserve_rng(engine.device):
             data = open_data(spec, how)
             session = Session(spec, how, engine, data, folder)
             session.check()
@@ -73,7 +70,7 @@ def _run(
 def open_data(spec: TrialSpec, how: Execution) -> DataSet:
     """The data set of a trial, padded and corrupted as it says; refused where it is not what the spec names."""
     key = (spec.data, how.root, spec.partial, spec.split, spec.size, spec.pad, spec.corruptions, spec.loss, spec.metric)
-    return kept(key, lambda: _open_data(spec, how))
+    return _cached(key, lambda: _open_data(spec, how))
 
 
 def _open_data(spec: TrialSpec, how: Execution) -> DataSet:
@@ -128,8 +125,6 @@ def threads(count: int | None) -> Iterator[None]:
 def _board(how: Execution, folder: Path, first: bool) -> AbstractContextManager[Iterable[Callback]]:
     if not (how.tensorboard and first):
         return nullcontext(())
-    from apical.train.callbacks import board  # noqa: PLC0415  an extra of its own
-
     return board(folder)
 
 
@@ -177,7 +172,7 @@ def _last_finite(s: Session) -> tuple[int, dict[str, float | None]]:
         else:
             s.network.load_state_dict(build(s.spec, s.dims).state_dict())
             epoch = 0
-    return epoch, {name: number(value) for name, value in (validate(s) or {}).items()}
+    return epoch, {name: json_number(value) for name, value in (validate(s) or {}).items()}
 
 
 def input_facts(dims: Mapping[str, Any], data: DataSet) -> dict[str, Any]:
@@ -199,27 +194,27 @@ def input_facts(dims: Mapping[str, Any], data: DataSet) -> dict[str, Any]:
 
 # Data that stays open between the trials of one process: a worker that trains hundreds opens it once.
 #
-# Only inside `data_kept()`; elsewhere the data of a trial goes when the trial ends.
+# Only inside `dataset_cache()`; elsewhere the data of a trial goes when the trial ends.
 
-_kept: dict[Hashable, DataSet] | None = None
+_datasets: dict[Hashable, DataSet] | None = None
 
 
 @contextmanager
-def data_kept() -> Iterator[None]:
+def dataset_cache() -> Iterator[None]:
     """Keep the data set that was opened last, with the inputs that were made of it."""
-    global _kept  # noqa: PLW0603  one process trains one trial at a time
-    before, _kept = _kept, {}
+    global _datasets  # noqa: PLW0603  one process trains one trial at a time
+    before, _datasets = _datasets, {}
     try:
         yield
     finally:
-        _kept = before
+        _datasets = before
 
 
-def kept(key: Hashable, make: Callable[[], DataSet]) -> DataSet:
+def _cached(key: Hashable, make: Callable[[], DataSet]) -> DataSet:
     """The data set of that key, made where it is not the last one; another one goes first, to make room."""
-    if _kept is None:
+    if _datasets is None:
         return make()
-    if key not in _kept:
-        _kept.clear()
-        _kept[key] = make()
-    return _kept[key]
+    if key not in _datasets:
+        _datasets.clear()
+        _datasets[key] = make()
+    return _datasets[key]

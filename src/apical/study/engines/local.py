@@ -140,10 +140,10 @@ def serve(connection: Connection, threads: int) -> None:
     import torch  # noqa: PLC0415  it must see the threads above
 
     from apical.study.worker import work  # noqa: PLC0415
-    from apical.train.trial import data_kept  # noqa: PLC0415
+    from apical.train.trial import dataset_cache  # noqa: PLC0415
 
     torch.set_num_threads(threads)
-    with suppress(EOFError, OSError), data_kept():
+    with suppress(EOFError, OSError), dataset_cache():
         context: Context = connection.recv()
         connection.send(None)
         for job in _jobs(connection):

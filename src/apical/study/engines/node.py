@@ -93,8 +93,8 @@ def _check(place: Place) -> None:
 @cache
 def _keep_data() -> ExitStack:
     """The data of the last trial stays open as long as this process lives."""
-    from apical.train.trial import data_kept  # noqa: PLC0415
+    from apical.train.trial import dataset_cache  # noqa: PLC0415
 
     stack = ExitStack()
-    stack.enter_context(data_kept())
+    stack.enter_context(dataset_cache())
     return stack

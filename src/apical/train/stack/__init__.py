@@ -1,1 +1,111 @@
-"""Many trials trained as one program."""
+"""Many trials of small networks trained as one program: which can be, and what they need.
+
+A small network leaves a processor idle: most of a step is Python and the calls of torch. So trials that see the same
+batches are trained together. Every layer holds the weights of all k trials in one tensor (k, outputs, inputs), and each
+network's own parameters become views of its row. The first layers share their input and are one product, later ones are
+batched products and grouped convolutions (`network`); activations of one kind are one call (`activations`). Affine
+layers and losses are differentiated by hand into gradients that stay in place, what lies between them by small graphs
+of autograd; one fused Adam steps everything. Nothing is summed over trials, so each has the gradient that it has alone
+and differs by rounding; a stack is compared with its networks before it trains. A trial that diverges is parked: zero
+weights, zero gradients, its row stays (`session`). Descriptors say who can be stacked: those of the kind of unit, of
+the network, of the loss. `trials` has the loop, folders and checkpoints.
+"""
+
+from dataclasses import fields
+from functools import cache
+
+from apical.nn import Unit, kinds
+from apical.train import losses
+from apical.train.spec import Execution, TrialSpec
+
+OPTIMISERS = ("adam", "adamw")
+OWN = ("unit", "learning_rate", "seed")
+"""Fields in which the trials of a stack may differ."""
+
+
+def stack_key(spec: TrialSpec) -> str | None:
+    """Trials with the same key can be trained as one stack; None: alone (`unstackable_reason` says why).
+
+    They agree in everything but the unit (its kind, alpha, c, leak; not in being pyramidal, which changes shapes) and
+    the learning rate. They share their batches, so they agree in the seed too; where one batch holds a whole toy
+    problem there is no order, and seeds may differ.
+    """
+    if unstackable_reason(spec) is not None:
+        return None
+    shared = [f"{name}={getattr(spec, name)!r}" for name in _SHARED]
+    order = "any" if spec.batch >= _toys().get(spec.data, spec.batch + 1) else spec.seed
+    return "; ".join([*shared, f"pyramidal={_pyramidal(spec.unit)}", f"order={order}"])
+
+
+_SHARED = tuple(f.name for f in fields(TrialSpec) if f.name not in OWN)
+
+
+def unstackable_reason(spec: TrialSpec, execution: Execution | None = None) -> str | None:
+    """Why a trial cannot be stacked, in one sentence; None where it can."""
+    from apical import models  # noqa: PLC0415  torch
+
+    how = execution or Execution()
+    if spec.convert or not (models.stacks(spec.model) and models.takes_unit(spec.model)):
+        what = f"{spec.model} with convert" if spec.convert else spec.model
+        return f"network {what!r} cannot be stacked, only {', '.join(filter(models.stacks, models.list()))} can"
+    if not kinds.stackable(spec.unit):
+        return f"unit {spec.unit.partition('(')[0]!r} cannot be stacked: it is not registered with stack=True"
+    if not losses.find(spec.loss).stacks:
+        return f"loss {spec.loss!r} has no gradient by hand and cannot be stacked"
+    if spec.optimiser not in OPTIMISERS or spec.clip is not None:
+        return f"trials with optimiser={spec.optimiser!r}, clip={spec.clip} cannot be stacked, only Adam without clip"
+    if spec.precision != "32" or spec.augment:
+        return f"trials with precision {spec.precision!r} and augment={spec.augment} cannot be stacked"
+    if how.device not in ("auto", "cpu") or how.devices > 1 or how.strategy != "auto" or how.compile:
+        return "stacks are trained by one CPU process that compiles nothing"
+    return None
+
+
+@cache
+def _toys() -> dict[str, int]:
+    """Samples of the problems that one batch can hold."""
+    from apical.data.sets.toy import CORNERS, POINTS  # noqa: PLC0415  torch
+
+    return {"xor": len(CORNERS), "and": len(CORNERS), "or": len(CORNERS), "sin": POINTS, "sinc": POINTS}
+
+
+why_alone = unstackable_reason  # its first name
+
+
+@cache
+def _pyramidal(unit: str) -> bool:
+    return Unit.parse(unit).pyramidal
+
+
+def stack_bytes(*, parameters: int, units: int, outputs: int, batch: int, evaluated: int, validation: int) -> int:
+    """Bytes that one more trial adds to the peak of a stack, as `run_many` says it; `memory_of` knows the numbers."""
+    kept = 5 * parameters + 3 * outputs * validation  # values, gradients, two moments, best values; validation outputs
+    rooms = 2 * units * batch  # what a step computed, where the next one will write
+    passing = max(8 * parameters, 2 * units * batch, 2 * units * evaluated)  # a checkpoint twice, a step, or a pass
+    return 4 * (kept + rooms + passing)
+
+
+def memory_of(spec: TrialSpec, execution: Execution | None = None) -> int:
+    """Bytes that one more trial like this one adds to the peak of a stack (`stack_bytes`)."""
+    import torch  # noqa: PLC0415  and what follows needs it
+    from torch import nn  # noqa: PLC0415
+
+    from apical.train.session import build, dims_for, evaluation_batch  # noqa: PLC0415
+    from apical.train.trial import open_data  # noqa: PLC0415
+
+    data = open_data(spec, execution or Execution())
+    network = build(spec, dims_for(spec, data))
+    values: list[int] = []
+    for module in network.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):  # the weights of a pyramidal neuron count both branches
+            module.register_forward_hook(lambda m, _, out: values.append(out.numel() * len(m.weight) // out.shape[1]))
+    with torch.no_grad():
+        outputs = network(data.validation.inputs([0]))
+    return stack_bytes(
+        parameters=sum(p.numel() for p in network.parameters()),
+        units=sum(values),
+        outputs=outputs.numel(),
+        batch=min(spec.batch, len(data.train)),
+        evaluated=min(evaluation_batch(data.validation, spec.batch), len(data.validation)),
+        validation=len(data.validation),
+    )

@@ -15,8 +15,7 @@ from torch.nn import functional
 from apical.errors import TrainingError
 from apical.nn.layers import Neuron
 from apical.nn.pyramidal import _Pyramidal
-from apical.train.stack.activations import Activation, BufferPool, Fused, kind
-from apical.train.stack.parameters import Parameters, Stacked
+from apical.train.stack.activations import BufferPool, Fused, Parameters, Stacked, StackedActivation, kind
 
 Function = Callable[[Tensor], Tensor]
 
@@ -27,7 +26,7 @@ class StackedNetwork:
     def __init__(self, networks: Sequence[nn.Module]) -> None:
         self.count = len(networks)
         self.parameters = Parameters()
-        self.activations: list[tuple[str, Activation]] = []
+        self.activations: list[tuple[str, StackedActivation]] = []
         self.parts: list[First | Affine | Fused | Graph] = []
         self._between: list[Any] = []
         self._kinds = [tuple(kind(a) for _, layer in chain(n) for a in _activations(layer)) for n in networks]
@@ -57,7 +56,7 @@ class StackedNetwork:
             outputs = len(affine[0].weight) // (2 if isinstance(one, _Pyramidal) else 1)
             dim = 0 if isinstance(affine[0], nn.Linear) else 1
             own = [a for layer in layers for a in _activations(layer)]
-            activation = Activation(own, self._kinds, self.parameters, outputs=outputs, dim=dim)
+            activation = StackedActivation(own, self._kinds, self.parameters, outputs=outputs, dim=dim)
             self.activations.append((name, activation))
             self._between.append(activation)
 

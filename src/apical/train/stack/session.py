@@ -1,9 +1,10 @@
 """A stack in progress: the stacked network, what is each trial's own, and the way to one file and back."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import hypot, isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,20 +15,18 @@ from torch import Tensor, nn
 from apical import env
 from apical.errors import CheckpointError, TrainingError
 from apical.files import at_once
+from apical.kernels import composite
+from apical.nn.activations import FLOOR
 from apical.train import checkpoint, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.devices import Plain
-from apical.train.feed import Feed, evaluation_batch
-from apical.train.loop import collect, scores
-from apical.train.network import build, dims_for
+from apical.train.dynamics import SATURATED
+from apical.train.loop import Stop, collect, scores
 from apical.train.result import RESULT, State, TrialResult
-from apical.train.session import epoch_record, number
-from apical.train.signals import Stop
+from apical.train.session import Feed, build, dims_for, epoch_record, evaluation_batch, json_number
 from apical.train.spec import Execution, TrialSpec
-from apical.train.stack.dynamics import watched
-from apical.train.stack.grouping import stack_bytes
+from apical.train.stack.activations import StackedActivation, StackedAdam
 from apical.train.stack.network import StackedNetwork
-from apical.train.stack.parameters import StackedAdam
 from apical.train.trial import finish, input_facts, open_data
 
 STACK = "stack.safetensors"
@@ -196,7 +195,7 @@ class StackSession:
             member.dynamics = {}
             value = found[i][self.spec.metric]
             if metrics.find(self.spec.metric).better(value, member.best["value"]):
-                member.best = {"epoch": self.epoch + 1, "value": number(value)}
+                member.best = {"epoch": self.epoch + 1, "value": json_number(value)}
                 self.network.parameters.remember(member.network)
             records.append((member.trial, member.history[-1]))
         self._told.append(
@@ -225,7 +224,7 @@ class StackSession:
         copy_into(network.state_dict(), weights, what="the last finite model")
         found = collect(network.eval(), self.validation, Plain())
         assert found is not None
-        validation = {name: number(value) for name, value in scores(self.spec.loss, *found).items()}
+        validation = {name: json_number(value) for name, value in scores(self.spec.loss, *found).items()}
         member.result = self._result(member, "diverged", reason, epoch, validation)
         finish(member.result, weights)
         self._park(member)
@@ -326,26 +325,6 @@ class StackSession:
         return own | each | {"data": self.identity, "told": self._told}
 
 
-def memory_of(spec: TrialSpec, execution: Execution | None = None) -> int:
-    """Bytes that one more trial like this one adds to the peak of a stack (`stack_bytes`)."""
-    data = open_data(spec, execution or Execution())
-    network = build(spec, dims_for(spec, data))
-    values: list[int] = []
-    for module in network.modules():
-        if isinstance(module, nn.Linear | nn.Conv2d):  # the weights of a pyramidal neuron count both branches
-            module.register_forward_hook(lambda m, _, out: values.append(out.numel() * len(m.weight) // out.shape[1]))
-    with torch.no_grad():
-        outputs = network(data.validation.inputs([0]))
-    return stack_bytes(
-        parameters=sum(p.numel() for p in network.parameters()),
-        units=sum(values),
-        outputs=outputs.numel(),
-        batch=min(spec.batch, len(data.train)),
-        evaluated=min(evaluation_batch(data.validation, spec.batch), len(data.validation)),
-        validation=len(data.validation),
-    )
-
-
 def _scale(values: Tensor) -> float:
     """The size of the largest value, by which small ones round."""
     return float(values.abs().nan_to_num(0.0, 0.0).max()) if values.numel() else 0.0
@@ -354,3 +333,82 @@ def _scale(values: Tensor) -> float:
 def stored_composition(path: Path) -> list[str]:
     """The digests of the stack whose checkpoint this is; none where there is none."""
     return list(checkpoint.read_facts(path).get("composition", [])) if path.exists() else []
+
+
+# What happens inside each trial, taken on one batch as `apical.train.dynamics` takes it of one network.
+
+Shares = dict[str, list[float | None]]
+
+
+@contextmanager
+def watched(stack: StackedNetwork, networks: Sequence[nn.Module]) -> Iterator[list[dict[str, Any]]]:
+    """Fills one record for each trial when the block ends: run one forward and one backward pass in it."""
+    records: list[dict[str, Any]] = []
+    for _, activation in stack.activations:
+        activation.seen = []
+    try:
+        yield records
+        inactive, saturated = _shares(stack)
+        norms = _norms(stack)
+        for i, network in enumerate(networks):
+            own = [{name: v[i] for name, v in shares.items() if v[i] is not None} for shares in (inactive, saturated)]
+            records.append({"inactive": own[0], "saturated": own[1], "gradient": _gradient(stack, network, norms)})
+    finally:
+        for _, activation in stack.activations:
+            activation.seen = None
+
+
+@torch.no_grad()
+def _shares(stack: StackedNetwork) -> tuple[Shares, Shares]:
+    """For each activation by name the shares of inactive and of saturated units of each trial."""
+    inactive: Shares = {}
+    saturated: Shares = {}
+    for name, activation in stack.activations:
+        assert activation.seen
+        z = activation.seen[-1]  # a trial that diverged made the step begin anew
+        branches = ["activation"]
+        halves = [z]
+        if activation.pyramidal:
+            branches, halves = ["basal", "apical"], list(composite.branches(z, activation.count, activation.dim))
+        for i, (branch, half) in enumerate(zip(branches, halves, strict=True)):
+            inactive[f"{name}.{branch}"] = _means(half < 0, activation)
+            if any(group.alphas[i] for group in activation.groups):
+                saturated[f"{name}.{branch}"] = _saturated(half, activation, i)
+    return inactive, saturated
+
+
+def _norms(stack: StackedNetwork) -> dict[int, list[float]]:
+    """The norm of the gradient of each stacked parameter, for each trial, by the parameter's identity."""
+    return {
+        id(s): torch.linalg.vector_norm(s.gradient.flatten(1), dim=1).double().tolist() for s in stack.parameters.all
+    }
+
+
+def _gradient(stack: StackedNetwork, network: nn.Module, norms: dict[int, list[float]]) -> dict[str, float | None]:
+    """What `gradient_norms` says of one network."""
+    found: dict[str, float | None] = {}
+    for name, module in network.named_modules():
+        own = [stack.parameters.place(p) for p in module._parameters.values() if p is not None]
+        if own:
+            norm = hypot(*(norms[id(stacked)][row] for stacked, row in own))
+            found[name] = norm if isfinite(norm) else None
+    return found
+
+
+def _means(mask: Tensor, activation: StackedActivation) -> list[float | None]:
+    """The share of True for each trial."""
+    channels = mask.transpose(0, activation.dim).reshape(activation.count, -1)
+    return channels.double().mean(1).tolist()
+
+
+def _saturated(x: Tensor, activation: StackedActivation, branch: int) -> list[float | None]:
+    """The share of alpha*x > 5 for each trial whose activation has an alpha, None for the others."""
+    own = [(group, group.alphas[branch]) for group in activation.groups]
+    alphas = [
+        alpha().clamp_min(FLOOR) if alpha else x.new_full((group.count * group.outputs,), float("nan"))
+        for group, alpha in own
+    ]
+    shape = [-1 if d == activation.dim else 1 for d in range(x.dim())]
+    shares = _means(x * torch.cat(alphas).view(shape) > SATURATED, activation)
+    has = [alpha is not None for group, alpha in own for _ in range(group.count)]
+    return [share if known else None for share, known in zip(shares, has, strict=True)]

@@ -13,11 +13,10 @@ from apical.errors import InvalidArgumentError
 from apical.files import at_once, sweep
 from apical.nn import Unit
 from apical.train import devices
-from apical.train.callbacks import Callback, Event, Reporter
+from apical.train.loop import Callback, Event, Reporter, Stop, listening
 from apical.train.result import LAST, RESULT, TrialResult
-from apical.train.signals import Stop, listening
 from apical.train.spec import Execution, TrialSpec
-from apical.train.stack.grouping import stack_key, unstackable_reason
+from apical.train.stack import stack_key, unstackable_reason
 from apical.train.stack.session import STACK, StackSession, stored_composition
 from apical.train.trial import FOLDER, locked, name_folder, run, threads
 
