@@ -13,6 +13,7 @@ from apical.study.directory import SCORES, open_for
 from apical.study.model import Study
 from apical.study.plan import Planned, plan
 from apical.study.results import StudyResults
+from apical.train import metrics
 
 EPOCHS, CLASSES = 4, 10
 
@@ -87,7 +88,7 @@ def write_directory(
     for trial, final in trials_of(study, planned):
         if keep(trial) and not store.trial(trial.digest).exists():
             penalty = 0.0 if final else 0.02
-            penalty *= -1 if trial.spec.metric in ("mae", "mse") else 1
+            penalty *= 1 if metrics.find(trial.spec.metric).larger_is_better else -1
             own = skill(trial.row) - penalty
             how = {"samples": samples, "tested": final, "state": state(trial), "classes": classes}
             write_trial(store.trial(trial.digest), trial, skill=own, **how)

@@ -180,8 +180,9 @@ class Palette:
         """What stands for each colour of a drawing on a page that has a theme."""
 
     def colour(self, kind: str) -> str:
-        """The colour of a kind on white."""
-        return (self._own.get(kind) or SPARE[_spare(kind)])[0]
+        """The colour of a kind, or of a unit by its kind, on white."""
+        name = kind.partition("(")[0]
+        return (self._own.get(name) or SPARE[_spare(name)])[0]
 
     def variable(self, kind: str) -> str:
         """The name of the kind's colour in the page's style sheet."""

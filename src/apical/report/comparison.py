@@ -148,16 +148,16 @@ def compare(a: RowResults, b: RowResults, metric: Metric, book: AnswerBook) -> C
     )
 
 
-def adjusted(found: Iterable[Comparison]) -> list[Comparison]:
+def adjusted(comparisons: Iterable[Comparison]) -> list[Comparison]:
     """The same comparisons with Holm's adjustment over all of them: each pair of rows counts once."""
-    listed = list(found)
+    listed = list(comparisons)
     family = {_pair(c): c.p_value for c in listed}
     p_holm = dict(zip(family, stats.holm(list(family.values())), strict=True))
     return [replace(c, p_holm=p_holm[_pair(c)]) for c in listed]
 
 
-def _pair(found: Comparison) -> tuple[str, ...]:
-    return (found.metric.name, *sorted((found.a, found.b)))
+def _pair(comparison: Comparison) -> tuple[str, ...]:
+    return (comparison.metric.name, *sorted((comparison.a, comparison.b)))
 
 
 class _Tested(NamedTuple):
@@ -211,8 +211,8 @@ class Evidence:
     def __init__(self, studies: Sequence[StudyResults]) -> None:
         self.book = AnswerBook()
         self.studies: dict[str, StudyResults] = _named(studies)
-        self._rows = {(name, found.row.key): found for name, r in self.studies.items() for found in r.rows}
-        self._found: dict[Pair, Comparison] = {}
+        self._rows = {(name, result.row.key): result for name, r in self.studies.items() for result in r.rows}
+        self._comparisons: dict[Pair, Comparison] = {}
 
     def row(self, ref: Ref) -> RowResults | None:
         """The row, or None where this report does not have it."""
@@ -230,33 +230,41 @@ class Evidence:
             first, second = self._rows.get(a), self._rows.get(b)
             if pair in families[a[0]] or first is None or second is None:
                 continue
-            found = compare(first, second, self.metric(a[0], metric), self.book)
-            if found is not None:
-                families[a[0]][pair] = found
-        self._found = {}
+            comparison = compare(first, second, self.metric(a[0], metric), self.book)
+            if comparison is not None:
+                families[a[0]][pair] = comparison
+        self._comparisons = {}
         for family in families.values():
-            self._found |= dict(zip(family, adjusted(family.values()), strict=True))
+            self._comparisons |= dict(zip(family, adjusted(family.values()), strict=True))
 
     def get(self, a: Ref, b: Ref, metric: str) -> Comparison | None:
         """The comparison of a pair that was asked for, whichever way round; None where it could not be made."""
-        found = self._found.get((a, b, metric))
-        if found is None and (b, a, metric) in self._found:
-            return turned(self._found[b, a, metric])
-        return found
+        comparison = self._comparisons.get((a, b, metric))
+        if comparison is None and (b, a, metric) in self._comparisons:
+            return turned(self._comparisons[b, a, metric])
+        return comparison
 
     def of(self, study: str) -> list[Comparison]:
         """Every comparison that was made for a study."""
-        return [found for (a, _, _), found in self._found.items() if a[0] == study]
+        return [comparison for (a, _, _), comparison in self._comparisons.items() if a[0] == study]
 
 
-def turned(found: Comparison) -> Comparison:
+def turned(comparison: Comparison) -> Comparison:
     """The same comparison with its two rows exchanged."""
-    over = found.over_trials
+    over = comparison.over_trials
     return replace(
-        found, a=found.b, b=found.a, trials=found.trials[::-1], difference=-found.difference, low=-found.high,
-        high=-found.low, effect=-found.effect, only_a=found.only_b, only_b=found.only_a,
+        comparison,
+        a=comparison.b,
+        b=comparison.a,
+        trials=comparison.trials[::-1],
+        difference=-comparison.difference,
+        low=-comparison.high,
+        high=-comparison.low,
+        effect=-comparison.effect,
+        only_a=comparison.only_b,
+        only_b=comparison.only_a,
         over_trials=replace(over, mean=-over.mean, low=-over.high, high=-over.low),
-    )  # fmt: skip
+    )
 
 
 def _named(studies: Sequence[StudyResults]) -> dict[str, StudyResults]:
@@ -283,9 +291,9 @@ def _free(name: str, taken: Iterable[str]) -> str:
 # Comparisons in words: rows by their names, differences with their intervals, and how many samples and trials.
 
 
-def row_name(found: RowResults) -> str:
+def row_name(result: RowResults) -> str:
     """A row with its part."""
-    return f"{found.row.label} ({found.part.title})"
+    return f"{result.row.label} ({result.part.title})"
 
 
 def pair_name(a: RowResults, b: RowResults) -> str:
@@ -305,23 +313,25 @@ def between(metric: Metric, low: float, high: float) -> str:
     return f"({show(metric, low, sign=True)} to {show(metric, high, sign=True)})"
 
 
-def in_words(a: RowResults, b: RowResults, found: Comparison) -> str:
+def in_words(a: RowResults, b: RowResults, comparison: Comparison) -> str:
     """Both values, the difference with its interval, the test, and the mean over trials with its own."""
-    metric, over = found.metric, found.over_trials
+    metric, over = comparison.metric, comparison.over_trials
     values = [test_value(r.best, metric) for r in (a, b)]
-    first = f"{show(metric, found.difference, sign=True)}"
-    if None not in values and abs((values[0] or 0) - (values[1] or 0) - found.difference) < 1e-9:
+    first = f"{show(metric, comparison.difference, sign=True)}"
+    if None not in values and abs((values[0] or 0) - (values[1] or 0) - comparison.difference) < 1e-9:
         first = minus(metric, values[0] or 0.0, values[1] or 0.0)
-    words = f"{first} {between(metric, found.low, found.high)}, {found.test} p {show_p(found.p_value)}"
-    words += f", adjusted {show_p(found.p_holm)}"
+    words = (
+        f"{first} {between(metric, comparison.low, comparison.high)}, {comparison.test} p {show_p(comparison.p_value)}"
+    )
+    words += f", adjusted {show_p(comparison.p_holm)}"
     if over.n > 1:
         words += f"; mean over trials {show(metric, over.mean, sign=True)} {between(metric, over.low, over.high)}"
     return words
 
 
-def samples_and_trials(found: Comparison) -> str:
+def samples_and_trials(comparison: Comparison) -> str:
     """`10,000 samples, 5 trials`."""
-    return f"{found.n:,} samples, {count_trials(found.over_trials.n)}"
+    return f"{comparison.n:,} samples, {count_trials(comparison.over_trials.n)}"
 
 
 def count_trials(count: int) -> str:
@@ -337,19 +347,19 @@ def printed_pair(a: RowResults, b: RowResults, metric: Metric) -> str:
     return minus(metric, numbers[0].value / scale(metric), numbers[1].value / scale(metric))
 
 
-def printed(found: RowResults, metric: Metric) -> str:
+def printed(result: RowResults, metric: Metric) -> str:
     """What the paper prints for a row; "" where it prints none."""
-    number = found.row.paper.get(metric.name)
+    number = result.row.paper.get(metric.name)
     return show(metric, number.value / scale(metric)) if number else ""
 
 
 def ratio(of_a: Sequence[float], of_b: Sequence[float]) -> tuple[str, stats.Summary]:
     """The geometric mean of a / b over trials with Student's interval of the logarithm, in words and as logarithms."""
-    found = stats.summarise(np.log(of_a) - np.log(of_b))
-    words = f"{np.exp(found.mean):.3g} times as large"
-    if found.n > 1:
-        words += f" ({np.exp(found.low):.2g} to {np.exp(found.high):.2g})"
-    return words, found
+    summary = stats.summarise(np.log(of_a) - np.log(of_b))
+    words = f"{np.exp(summary.mean):.3g} times as large"
+    if summary.n > 1:
+        words += f" ({np.exp(summary.low):.2g} to {np.exp(summary.high):.2g})"
+    return words, summary
 
 
 def turned_sign(metric: Metric, summary: stats.Summary, *, ratios: bool) -> int:

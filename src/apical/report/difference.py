@@ -53,7 +53,7 @@ class StudyDiff:
 
 def compare_studies(a: StudyResults, b: StudyResults) -> StudyDiff:
     """The rows that both studies have."""
-    second = {found.row.key: found for found in b.rows if not found.row.quoted}
+    second = {result.row.key: result for result in b.rows if not result.row.quoted}
     rows = tuple(
         _row_diff(row, second[row.row.key], a.study.metric(row.part.metric)) for row in a.rows if row.row.key in second
     )
@@ -68,7 +68,7 @@ def compare_studies(a: StudyResults, b: StudyResults) -> StudyDiff:
 
 
 def _keys(results: StudyResults) -> list[str]:
-    return [found.row.key for found in results.rows if not found.row.quoted]
+    return [result.row.key for result in results.rows if not result.row.quoted]
 
 
 def _machines(a: StudyResults, b: StudyResults) -> Iterable[str]:
@@ -105,20 +105,20 @@ def _row_diff(a: RowResults, b: RowResults, metric: Metric) -> RowDiff:
     )
 
 
-def _best(found: RowResults, metric: Metric) -> Number | None:
-    value = test_value(found.best, metric)
-    return of_trial(metric, value, found.best.digest) if found.best is not None and value is not None else None
+def _best(result: RowResults, metric: Metric) -> Number | None:
+    value = test_value(result.best, metric)
+    return of_trial(metric, value, result.best.digest) if result.best is not None and value is not None else None
 
 
-def _summary(found: RowResults, metric: Metric) -> tuple[Number | None, Number | None]:
-    values = tested(found, metric)
+def _summary(result: RowResults, metric: Metric) -> tuple[Number | None, Number | None]:
+    values = tested(result, metric)
     summary, digests = stats.summarise([v for _, v in values]), [d for d, _ in values]
     mean = mean_of(metric, summary.mean, digests) if summary.n else None
     return mean, mean_of(metric, summary.deviation, digests, how="deviation") if summary.n > 1 else None
 
 
-def _seconds(found: RowResults) -> Number | None:
-    times = {t.digest: seconds for t in found.trials if t.finished and (seconds := seconds_per_epoch(t))}
+def _seconds(result: RowResults) -> Number | None:
+    times = {t.digest: seconds for t in result.trials if t.finished and (seconds := seconds_per_epoch(t))}
     return mean_of(SECONDS, stats.summarise(list(times.values())).mean, list(times)) if times else None
 
 

@@ -13,8 +13,19 @@ from numpy.typing import NDArray
 from apical import stats
 from apical.errors import InvalidArgumentError
 from apical.report.charts import Bar, Bars, Chart, Fit, Gallery, Line, Lines, Pictures, step
-from apical.report.numbers import ACCURACY, heading, is_leaky, kind_of, scale, show, solved_by, test_value, tested
-from apical.report.tables import classes_of, opened
+from apical.report.numbers import (
+    ACCURACY,
+    classes_of,
+    heading,
+    is_leaky,
+    kind_of,
+    opened,
+    scale,
+    show,
+    solved_by,
+    test_value,
+    tested,
+)
 from apical.study.model import Part, Study
 from apical.study.results import RowResults, StudyResults, TrialRecord
 from apical.train.metrics import Metric
@@ -92,7 +103,7 @@ def _solved(results: StudyResults) -> Gallery:
     """The share of trials that answer every point right: one start in 200 would make the best trial perfect."""
     charts = []
     for part in results.study.parts:
-        bars = tuple(_share(found) for found in _of_part(results, part) if tested(found, ACCURACY))
+        bars = tuple(_share(result) for result in _of_part(results, part) if tested(result, ACCURACY))
         said = ", ".join(f"{bar.label} {bar.value:.3g}" for bar in bars)
         alt = f"Bar chart of the trials that solve {part.title}, in per cent: {said}."
         if bars:
@@ -101,10 +112,10 @@ def _solved(results: StudyResults) -> Gallery:
     return Gallery("Results", caption, tuple(charts))
 
 
-def _share(found: RowResults) -> Bar:
-    solved, count = solved_by(found), len(tested(found, ACCURACY))
+def _share(result: RowResults) -> Bar:
+    solved, count = solved_by(result), len(tested(result, ACCURACY))
     low, high = stats.wilson(solved, count)
-    return Bar(found.row.label, kind_of(found.row), 100 * solved / count, 100 * low, 100 * high)
+    return Bar(result.row.label, kind_of(result.row), 100 * solved / count, 100 * low, 100 * high)
 
 
 def _bars(part: Part, metric: Metric, rows: Sequence[RowResults]) -> Bars | None:
@@ -116,13 +127,13 @@ def _bars(part: Part, metric: Metric, rows: Sequence[RowResults]) -> Bars | None
     return Bars(f"{part.name}-bars", part.title, f"Bar chart of the {axis}, {part.title}: {said}.", axis, bars)
 
 
-def _bar(found: RowResults, metric: Metric) -> Bar:
+def _bar(result: RowResults, metric: Metric) -> Bar:
     unit = scale(metric)
-    value, values = test_value(found.best, metric), [v for _, v in tested(found, metric)]
-    printed = found.row.paper.get(metric.name)
+    value, values = test_value(result.best, metric), [v for _, v in tested(result, metric)]
+    printed = result.row.paper.get(metric.name)
     several = len(values) > 1
     return Bar(
-        found.row.label, kind_of(found.row), None if value is None else value * unit,
+        result.row.label, kind_of(result.row), None if value is None else value * unit,
         min(values) * unit if several else None, max(values) * unit if several else None,
         printed.value if printed else None,
     )  # fmt: skip
@@ -132,9 +143,9 @@ def curves(results: StudyResults) -> Gallery:
     """The metric against what the study varies (noise, alpha): one chart for each network."""
     if results.study.form != "curve":
         return Gallery("", "", ())
-    places = {found.row.key: results.study.place(found.row) for found in results.rows}
-    rows = [found for found in results.rows if places[found.row.key] is not None]
-    models = dict.fromkeys(found.part.model for found in rows)
+    places = {result.row.key: results.study.place(result.row) for result in results.rows}
+    rows = [result for result in results.rows if places[result.row.key] is not None]
+    models = dict.fromkeys(result.part.model for result in rows)
     charts = [_curve(m, [f for f in rows if f.part.model == m], places, results) for m in models]
     shown = tuple(chart for chart in charts if chart.lines)
     caption = "Lines: the trial that is best by validation. Bands: lowest to highest trial."
@@ -144,9 +155,9 @@ def curves(results: StudyResults) -> Gallery:
 def _curve(model: str, rows: Sequence[RowResults], places: dict[str, float | None], results: StudyResults) -> Lines:
     metric = results.study.metric(rows[0].part.metric)
     names: dict[str, list[RowResults]] = {}
-    for found in rows:
-        by_unit = found.row.x is not None  # the unit itself is what varies: one line for its kind
-        names.setdefault(kind_of(found.row) if by_unit else found.row.label, []).append(found)
+    for result in rows:
+        by_unit = result.row.x is not None  # the unit itself is what varies: one line for its kind
+        names.setdefault(kind_of(result.row) if by_unit else result.row.label, []).append(result)
     lines = tuple(line for label, members in names.items() if (line := _over_places(label, members, places, metric)).x)
     said = "; ".join(f"{line.label} from {line.y[0]:.4g} to {line.y[-1]:.4g}" for line in lines)
     axis = heading(metric)
@@ -156,9 +167,9 @@ def _curve(model: str, rows: Sequence[RowResults], places: dict[str, float | Non
 
 def _over_places(label: str, rows: Sequence[RowResults], places: dict[str, float | None], metric: Metric) -> Line:
     points, unit = [], scale(metric)
-    for found in rows:
-        value, values = test_value(found.best, metric), [v * unit for _, v in tested(found, metric)]
-        place = places[found.row.key]
+    for result in rows:
+        value, values = test_value(result.best, metric), [v * unit for _, v in tested(result, metric)]
+        place = places[result.row.key]
         if value is not None and place is not None:
             points.append((place, value * unit, min(values), max(values)))
     x, y, low, high = zip(*sorted(points), strict=True) if points else ((), (), (), ())
@@ -179,26 +190,26 @@ def recalls(results: StudyResults) -> Gallery:
 
 
 def _recall(part: Part, rows: Sequence[RowResults]) -> Lines | None:
-    tested_rows = [found for found in rows if any(t.test is not None for t in found.trials)]
+    tested_rows = [result for result in rows if any(t.test is not None for t in result.trials)]
     if not tested_rows:
         return None
-    found = {r.row.key: np.array([_recalls(t) for t in r.trials if t.test is not None]) for r in tested_rows}
-    count = min(table.shape[1] for table in found.values())
+    recalls_of = {r.row.key: np.array([_recalls(t) for t in r.trials if t.test is not None]) for r in tested_rows}
+    count = min(table.shape[1] for table in recalls_of.values())
     kept = _kept(part, count)
     order = sorted(range(count), key=lambda k: (kept[k] < 1, k))
     names = classes_of(tested_rows) or tuple(f"class {k}" for k in range(count))
     ticks = tuple(names[k] if kept[k] == 1 else f"{kept[k]:.0%} of {names[k]}" for k in order)
-    lines = tuple(_recall_line(r, 100 * found[r.row.key][:, order]) for r in tested_rows)
+    lines = tuple(_recall_line(r, 100 * recalls_of[r.row.key][:, order]) for r in tested_rows)
     said = "; ".join(f"{line.label} {line.y[0]:.3g} for {ticks[0]}, {line.y[-1]:.3g} for {ticks[-1]}" for line in lines)
     alt = f"Recall of each class (%), {part.title}: {said}."
     name = f"{part.name}-recalls"
     return Lines(name, part.title, alt, "class", "recall (%)", lines, markers=True, ticks=ticks)
 
 
-def _recall_line(found: RowResults, table: NDArray[np.float64]) -> Line:
-    places, kind = tuple(float(k) for k in range(table.shape[1])), kind_of(found.row)
+def _recall_line(result: RowResults, table: NDArray[np.float64]) -> Line:
+    places, kind = tuple(float(k) for k in range(table.shape[1])), kind_of(result.row)
     mean, low, high = _plain(table.mean(0)), _plain(table.min(0)), _plain(table.max(0))
-    return Line(found.row.label, kind, places, mean, low, high, is_leaky(kind))
+    return Line(result.row.label, kind, places, mean, low, high, is_leaky(kind))
 
 
 def _recalls(record: TrialRecord) -> list[float]:
@@ -231,22 +242,22 @@ def approximations(results: StudyResults) -> Gallery:
     return Gallery("Approximations", caption, tuple(chart for chart in charts if chart is not None))
 
 
-def _fit(found: RowResults, metric: Metric) -> Fit | None:
-    values = tested(found, metric)
+def _fit(result: RowResults, metric: Metric) -> Fit | None:
+    values = tested(result, metric)
     if not values:
         return None
     drawn = sorted(values, key=lambda pair: pair[1])[(len(values) - 1) // 2][0]
-    record = next(t for t in found.trials if t.digest == drawn)
+    record = next(t for t in result.trials if t.digest == drawn)
     outputs = record.outputs()
     order = np.argsort(outputs.ids, kind="stable")
     truth, fit = outputs.labels[order].ravel(), outputs.outputs[order].ravel()
     x = np.linspace(-2 * np.pi, 2 * np.pi, len(truth))  # the even points of apical.data's curves
     error = float(np.mean([value for _, value in values]))
     every = max(1, len(truth) // 250)
-    title = f"{found.part.title}: {found.row.label}"
+    title = f"{result.part.title}: {result.row.label}"
     alt = f"{title}: the function and its approximation, mean {metric.title} {error:.3g} over {len(values)} trials."
     return Fit(
-        f"{found.row.key.replace('/', '-')}-fit", title, alt, kind_of(found.row), _plain(x[::every]),
+        f"{result.row.key.replace('/', '-')}-fit", title, alt, kind_of(result.row), _plain(x[::every]),
         _plain(truth[::every]), _plain(fit[::every]), f"{metric.title} {show(metric, error)}",
     )  # fmt: skip
 
@@ -275,7 +286,7 @@ def alphas(results: StudyResults) -> Gallery:
 
 def _learned_names(results: StudyResults) -> list[str]:
     """The names of what the trials learned beside weights: `alpha` of `activation.alpha`; alpha comes first."""
-    entries = (e for found in results.rows for t in found.trials[:1] for e in t.history[:1])
+    entries = (e for result in results.rows for t in result.trials[:1] for e in t.history[:1])
     return sorted({key.rpartition(".")[2] for entry in entries for key in entry.get("learned") or {}})
 
 
@@ -331,7 +342,7 @@ def _over_epochs(
     from_zero: bool = False,
 ) -> Lines | None:
     kinds = _coloured(rows)
-    lines = tuple(line for found in rows if (line := _band(found, kinds[found.row.key], read)) is not None)
+    lines = tuple(line for result in rows if (line := _band(result, kinds[result.row.key], read)) is not None)
     if not lines:
         return None
     said = "; ".join(f"{line.label} ends at {line.y[-1]:.3g}" for line in lines)
@@ -342,16 +353,16 @@ def _over_epochs(
 
 def _coloured(rows: Sequence[RowResults]) -> dict[str, str]:
     """The kind that gives each row its colour: its unit's, or its place on the axis where they differ in that alone."""
-    places = [found.row.x for found in rows if found.row.x is not None]
+    places = [result.row.x for result in rows if result.row.x is not None]
     low, width = (min(places), max(places) - min(places)) if places else (0.0, 0.0)
     return {
-        found.row.key: kind_of(found.row) if found.row.x is None or not width else step((found.row.x - low) / width)
-        for found in rows
+        result.row.key: kind_of(result.row) if result.row.x is None or not width else step((result.row.x - low) / width)
+        for result in rows
     }
 
 
-def _band(found: RowResults, kind: str, read: Callable[[TrialRecord], list[float]]) -> Line | None:
-    histories = [values for t in found.trials if t.finished and (values := read(t))]
+def _band(result: RowResults, kind: str, read: Callable[[TrialRecord], list[float]]) -> Line | None:
+    histories = [values for t in result.trials if t.finished and (values := read(t))]
     if not histories:
         return None
     length = max(map(len, histories))
@@ -362,16 +373,16 @@ def _band(found: RowResults, kind: str, read: Callable[[TrialRecord], list[float
     table, epochs = table[:, known], np.flatnonzero(known) + 1
     ends = (25, 75) if len(histories) > MANY else (0, 100)
     mean, (low, high) = np.nanmean(table, 0), np.nanpercentile(table, ends, axis=0)
-    dashed = is_leaky(kind_of(found.row))
+    dashed = is_leaky(kind_of(result.row))
     several = len(histories) > 1
     return Line(
-        found.row.label, kind, _plain(epochs), _plain(mean), _plain(low) if several else (),
+        result.row.label, kind, _plain(epochs), _plain(mean), _plain(low) if several else (),
         _plain(high) if several else (), dashed,
     )  # fmt: skip
 
 
 def _bands(results: StudyResults) -> str:
-    most = max((len(found.trials) for found in results.rows), default=0)
+    most = max((len(result.trials) for result in results.rows), default=0)
     return "hold the middle half of the trials" if most > MANY else "from the lowest to the highest trial"
 
 
@@ -387,14 +398,14 @@ def _learned(record: TrialRecord, *, name: str) -> list[float]:
 
 def _mean_share(record: TrialRecord, what: str) -> list[float]:
     shares = [list((entry.get("dynamics") or {}).get(what, {}).values()) for entry in record.history]
-    found = [[100 * v for v in epoch if v is not None] for epoch in shares]
-    return [float(np.mean(v)) if v else nan for v in found] if any(found) else []
+    known = [[100 * v for v in epoch if v is not None] for epoch in shares]
+    return [float(np.mean(v)) if v else nan for v in known] if any(known) else []
 
 
 def _gradient_norm(record: TrialRecord) -> list[float]:
     norms = [list((entry.get("dynamics") or {}).get("gradient", {}).values()) for entry in record.history]
-    found = [[v for v in epoch if v is not None] for epoch in norms]
-    return [float(np.linalg.norm(v)) if v else nan for v in found] if any(found) else []
+    known = [[v for v in epoch if v is not None] for epoch in norms]
+    return [float(np.linalg.norm(v)) if v else nan for v in known] if any(known) else []
 
 
 def _number(value: float | None) -> float:
@@ -402,7 +413,7 @@ def _number(value: float | None) -> float:
 
 
 def _of_part(results: StudyResults, part: Part) -> list[RowResults]:
-    return [found for found in results.rows if found.row.part == part.name]
+    return [result for result in results.rows if result.row.part == part.name]
 
 
 def _legend(charts: Iterable[Chart]) -> tuple[tuple[str, str, bool], ...]:
@@ -420,11 +431,11 @@ def noisy_samples(name: str, study: Study) -> list[Gallery]:
     if not parts:
         return []
     clean = next(iter(parts.values())).model_copy(update={"corruptions": ()})
-    found = [(_noise_level(part), _panels(part)) for part in (clean, *parts.values())]
-    rows = tuple((label, tuple(image for _, image in panels)) for label, panels in found if panels)
+    sheets_of = [(_noise_level(part), _panels(part)) for part in (clean, *parts.values())]
+    rows = tuple((label, tuple(image for _, image in panels)) for label, panels in sheets_of if panels)
     if not rows:
         return []
-    classes = tuple(title for title, _ in next(panels for _, panels in found if panels))
+    classes = tuple(title for title, _ in next(panels for _, panels in sheets_of if panels))
     levels = ", ".join(label for label, _ in rows)
     alt = f"The same {len(rows[0][1])} images ({', '.join(classes)}) in {len(rows)} rows: {levels}."
     sheet = Pictures(f"{name}-samples", "Samples with noise", alt, rows, classes)

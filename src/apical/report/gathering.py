@@ -10,12 +10,12 @@ from pathlib import Path
 
 import apical
 from apical.report import figures, numbers, tables
-from apical.report.charts import Gallery, Palette
+from apical.report.charts import Chart, Gallery, Palette
 from apical.report.claims import verdicts
 from apical.report.claims.verdicts import OUTCOMES, RULES, Verdict, deviations
 from apical.report.comparison import Comparison, Evidence, between, turned_sign
-from apical.report.numbers import Number, Times, of_trial, show, test_value
-from apical.report.tables import Data, Table, datasets
+from apical.report.numbers import Data, Number, Times, datasets, of_trial, show, test_value
+from apical.report.tables import Table
 from apical.study.claim import claims
 from apical.study.model import Study
 from apical.study.results import StudyResults, TrialRecord
@@ -81,6 +81,12 @@ class Report:
     version: str
     made: str
 
+    @property
+    def charts(self) -> list[Chart]:
+        """Every chart of the page, once by name."""
+        galleries = [*(g for section in self.sections for g in section.galleries), *self.overview]
+        return list({chart.name: chart for gallery in galleries for chart in gallery.charts}.values())
+
 
 def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool = True) -> Report:
     """The report of these studies. `pictures`: sample sheets too, where the data is on this machine."""
@@ -99,7 +105,7 @@ def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool =
         rules=RULES,
         faults=tuple(dict.fromkeys(evidence.book.faults)),
         overview=_overview(),
-        palette=Palette(),
+        palette=Palette({kind: colours for r in studies for kind, colours in r.study.colors.items()}),
         version=apical.__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
@@ -126,7 +132,7 @@ def slimmer(report: Report) -> Iterator[Report]:
 
 def _without_trials(keep: Callable[[Trial, set[str]], bool]) -> Callable[[Section], Section]:
     def step(section: Section) -> Section:
-        best = {found.best.digest for found in section.results.rows if found.best is not None}
+        best = {result.best.digest for result in section.results.rows if result.best is not None}
         return replace(section, trials=tuple(t for t in section.trials if keep(t, best)))
 
     return step
@@ -226,8 +232,8 @@ def shown_path(directory: Path) -> Path:
     return absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else directory
 
 
-def _unjudged_last(found: Verdict) -> bool:
-    return found.outcome == "no verdict"
+def _unjudged_last(verdict: Verdict) -> bool:
+    return verdict.outcome == "no verdict"
 
 
 def _title(sections: Sequence[Section]) -> str:
@@ -235,12 +241,12 @@ def _title(sections: Sequence[Section]) -> str:
     return "; ".join(titles) if len(titles) <= 2 else f"{len(titles)} studies"
 
 
-def _summary(found: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str, ...]:
-    counts = Counter(v.outcome for v in found)
+def _summary(verdicts_: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str, ...]:
+    counts = Counter(v.outcome for v in verdicts_)
     said = [f"{counts[o]} {'without a verdict' if o == 'no verdict' else o}" for o in OUTCOMES if counts[o]]
-    many = f"{len(found)} claims of the paper are" if len(found) > 1 else "One claim of the paper is"
-    lines = [f"{many} about these studies: {', '.join(said)}."] if found else []
-    if part := sum(bool(v.scope) for v in found):
+    many = f"{len(verdicts_)} claims of the paper are" if len(verdicts_) > 1 else "One claim of the paper is"
+    lines = [f"{many} about these studies: {', '.join(said)}."] if verdicts_ else []
+    if part := sum(bool(v.scope) for v in verdicts_):
         lines.append(f"{part} of them speak of more than was run, and are judged on what was: each says on how much.")
     for section in sections:
         lines += _state_of(section) + _results_of(section)
@@ -250,8 +256,8 @@ def _summary(found: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str
 def _results_of(section: Section) -> list[str]:
     """Who is better than the baseline of its group, and who is worse, beyond doubt; in words, part by part."""
     lines = []
-    for found in section.tables:
-        tests = [line.baseline for line in found.lines if line.baseline is not None]
+    for table in section.tables:
+        tests = [line.baseline for line in table.lines if line.baseline is not None]
         if not tests:
             continue
         shown = [c for c in tests if c.shown]
@@ -259,7 +265,7 @@ def _results_of(section: Section) -> list[str]:
         torn = [_gap(c, section) for c in shown if not c.means_agree]
         unsure = len(tests) - len(shown)
         said = [
-            f"{section.title}, {found.title}, against the baseline of their group.",
+            f"{section.title}, {table.title}, against the baseline of their group.",
             *_means_of(tests, section),
             f"Best trials by validation: {_two_sides(agreed, [c.shown for c in agreed], section)}.",
             f"Their means over trials say the opposite: {', '.join(torn)}." if torn else "",
@@ -317,18 +323,18 @@ def _state_of(section: Section) -> list[str]:
 def marks(section: Section) -> list[str]:
     """Why rows of a study carry no verdict, in words that stand at its head."""
     study, partial = section.study, [part.partial for part in section.study.parts if part.partial]
-    found = ["Quick variant: no verdicts."] if study.quick else []
-    found += [f"Part of the data: {partial[0]}; no verdicts."] if partial else []
+    reasons = ["Quick variant: no verdicts."] if study.quick else []
+    reasons += [f"Part of the data: {partial[0]}; no verdicts."] if partial else []
     if section.deviations:
-        found.append(f"Not the paper's protocol: {'; '.join(section.deviations)}. Rows that differ carry no verdict.")
-    return found
+        reasons.append(f"Not the paper's protocol: {'; '.join(section.deviations)}. Rows that differ carry no verdict.")
+    return reasons
 
 
 def progress(section: Section) -> str:
     """How many trials are done of how many, those that tune and those of chosen settings."""
     done = sum(section.states.get(state, 0) for state in ("done", "diverged"))
-    finals = {t.digest for found in section.results.rows for t in found.trials}
-    tuning = {t.digest for found in section.results.rows for s in found.settings for t in s.trials if t.finished}
+    finals = {t.digest for result in section.results.rows for t in result.trials}
+    tuning = {t.digest for result in section.results.rows for s in result.settings for t in s.trials if t.finished}
     only = len(tuning - finals)
     told = f" ({only} of them serve to tune alone, and do not count in the tables)" if only else ""
     return f"{done} of {sum(section.states.values())} trials are done{told}"

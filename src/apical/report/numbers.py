@@ -1,17 +1,22 @@
-"""The numbers of a report: value, printed form and the trials behind it; scores of trials; seconds per epoch."""
+"""The numbers of a report: value, printed form and the trials behind it; scores, seconds per epoch, data sets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
+from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from apical import stats
+from apical.errors import ApicalError
 from apical.nn import kinds
 from apical.study.model import Part, Row
 from apical.study.results import RowResults, StudyResults, TrialRecord
 from apical.train import metrics
 from apical.train.metrics import Metric
+
+if TYPE_CHECKING:
+    from apical.data import DataSet
 
 How = Literal["trial", "mean", "median", "deviation", "difference", "ratio", "test"]
 """What was done with the trials' values; "test" is a paired test on their answers."""
@@ -114,15 +119,15 @@ def test_value(record: TrialRecord | None, metric: Metric) -> float | None:
     return value if value is not None and isfinite(value) else None
 
 
-def tested(found: RowResults, metric: Metric) -> list[tuple[str, float]]:
+def tested(result: RowResults, metric: Metric) -> list[tuple[str, float]]:
     """Digest and test value of the trials that were tested."""
-    values = [(t.digest, test_value(t, metric)) for t in found.trials]
+    values = [(t.digest, test_value(t, metric)) for t in result.trials]
     return [(digest, value) for digest, value in values if value is not None]
 
 
-def solved_by(found: RowResults) -> int:
+def solved_by(result: RowResults) -> int:
     """How many trials answer every point right."""
-    return sum(test_value(t, ACCURACY) == 1 for t in found.trials)
+    return sum(test_value(t, ACCURACY) == 1 for t in result.trials)
 
 
 def seconds_per_epoch(record: TrialRecord) -> float | None:
@@ -166,7 +171,8 @@ class Times:
 
 def times(results: StudyResults) -> list[Times]:
     """One table for each part that has trials."""
-    return [found for part in results.study.parts if (found := _times(part, results)) is not None]
+    tables = (_times(part, results) for part in results.study.parts)
+    return [table for table in tables if table is not None]
 
 
 def _times(part: Part, results: StudyResults) -> Times | None:
@@ -178,23 +184,94 @@ def _times(part: Part, results: StudyResults) -> Times | None:
     return Times(part.title, reference.row.label, tuple(_time(r, reference) for r in rows), shared)
 
 
-def _time(found: RowResults, reference: RowResults) -> Time:
-    own, base = median(_row_seconds(found).values()), median(_row_seconds(reference).values())
-    digests = tuple(_row_seconds(found))
+def _time(result: RowResults, reference: RowResults) -> Time:
+    own, base = median(_row_seconds(result).values()), median(_row_seconds(reference).values())
+    digests = tuple(_row_seconds(result))
     against = digests + tuple(_row_seconds(reference))
     timed = all(
-        alone(t) for r in (found, reference) for t in r.trials if t.finished
+        alone(t) for r in (result, reference) for t in r.trials if t.finished
     )  # shares of a stack compare nothing
     ratio = Number(own / base, f"{own / base:.2f}×", against, "seconds", how="ratio") if base and timed else None
-    printed, printed_base = found.row.paper.get("seconds"), reference.row.paper.get("seconds")
+    printed, printed_base = result.row.paper.get("seconds"), reference.row.paper.get("seconds")
     return Time(
-        found.row.label, kind_of(found.row), Number(own, show(SECONDS, own), digests, "seconds", how="median"), ratio,
+        result.row.label, kind_of(result.row), Number(own, show(SECONDS, own), digests, "seconds", how="median"), ratio,
         f"{printed.value:g}" if printed else "",
         f"{printed.value / printed_base.value:.2f}×" if printed and printed_base else "",
     )  # fmt: skip
 
 
-def _row_seconds(found: RowResults) -> dict[str, float]:
+def _row_seconds(result: RowResults) -> dict[str, float]:
     """Seconds per epoch of each finished trial, by digest."""
-    values = {t.digest: seconds_per_epoch(t) for t in found.trials if t.finished}
+    values = {t.digest: seconds_per_epoch(t) for t in result.trials if t.finished}
     return {digest: value for digest, value in values.items() if value}
+
+
+# What the networks of a study were trained on: the sizes of the splits and the names of the classes.
+
+NAMED = 40
+"""How many classes are named; ImageNet has 1,000."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """One data set as a study uses it. Sizes are None where this machine does not have the data."""
+
+    name: str
+    changes: str
+    train: int | None
+    validation: int | None
+    test: int | None
+    classes: tuple[str, ...]
+
+    @property
+    def named(self) -> str:
+        """The names of the classes, in a line."""
+        rest = f" and {len(self.classes) - NAMED} more" if len(self.classes) > NAMED else ""
+        return ", ".join(self.classes[:NAMED]) + rest
+
+
+def datasets(results: StudyResults) -> tuple[Data, ...]:
+    """Each data set once, however many networks were trained on it."""
+    parts: dict[tuple[object, ...], Part] = {}
+    for part in results.study.parts:
+        parts.setdefault((part.data, part.split, part.partial, part.corruptions), part)
+    return tuple(_data(part, [r for r in results.rows if r.part.data == part.data]) for part in parts.values())
+
+
+def opened(part: Part) -> "DataSet | None":
+    """The data of a part as its networks see it; None where it is not on this machine: a report fetches nothing."""
+    from apical.data import corrupt, load, statuses  # noqa: PLC0415  torch and the data
+
+    here = any(s.recipe.name == part.data and s.state != "not prepared" for s in statuses())
+    if not here and not Path(part.data).expanduser().exists():
+        return None
+    try:
+        return corrupt(load(part.data, partial=part.partial is not None, split=part.split), *part.corruptions)
+    except ApicalError:
+        return None  # a report is made where the data may never have been
+
+
+def classes_of(rows: Iterable[RowResults]) -> tuple[str, ...]:
+    """The names of the classes as the trials recorded them."""
+    return next((t.classes for result in rows for t in result.trials if t.classes), ())
+
+
+def _data(part: Part, rows: list[RowResults]) -> Data:
+    data = opened(part)
+    changes = ", ".join([*part.corruptions, *filter(None, (part.partial, _split(part)))])
+    if data is not None:
+        names = classes_of(rows) or data.class_names or ()
+        return Data(part.data, changes, len(data.train), len(data.validation), len(data.test), tuple(names))
+    best = [r.best for r in rows if r.row.part == part.name and r.best is not None and r.best.test is not None]
+    return Data(part.data, changes, None, None, _test_samples(best[0]) if best else None, classes_of(rows))
+
+
+def _split(part: Part) -> str:
+    return "" if part.split == "paper" else f"split {part.split}"
+
+
+def _test_samples(record: TrialRecord) -> int | None:
+    try:
+        return len(record.outputs().ids)
+    except ApicalError:
+        return None

@@ -1,12 +1,10 @@
-"""The tables as data: the paper's numbers beside ours, the difference, how certain ours are; the data sets."""
+"""The tables as data: the paper's numbers beside ours, the difference, how certain ours are."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Literal
 
 from apical import stats
-from apical.errors import ApicalError
 from apical.nn import kinds
 from apical.report.comparison import MARKS, Comparison, Evidence, Pair
 from apical.report.numbers import (
@@ -25,11 +23,8 @@ from apical.report.numbers import (
     tested,
 )
 from apical.study.model import Group, PaperNumber, Part, Row, Study
-from apical.study.results import RowResults, StudyResults, TrialRecord
+from apical.study.results import RowResults, StudyResults
 from apical.train.metrics import Metric
-
-if TYPE_CHECKING:
-    from apical.data import DataSet
 
 
 @dataclass(frozen=True)
@@ -76,10 +71,187 @@ class Table:
     @property
     def groups(self) -> list[tuple[str, list[Line]]]:
         """The lines by group, in the order in which groups first occur."""
-        found: dict[str, list[Line]] = {}
+        groups: dict[str, list[Line]] = {}
         for line in self.lines:
-            found.setdefault(line.group, []).append(line)
-        return list(found.items())
+            groups.setdefault(line.group, []).append(line)
+        return list(groups.items())
+
+    @property
+    def has_paper(self) -> bool:
+        """True where the paper prints a number for a row of the table."""
+        return any(line.paper for line in self.lines)
+
+    @property
+    def has_tests(self) -> bool:
+        """True where rows of the table were tested against each other."""
+        return any(line.baseline or line.rival for line in self.lines)
+
+    @property
+    def has_solved(self) -> bool:
+        """True where it is told how many trials solve the task."""
+        return any(line.solved for line in self.lines)
+
+    @property
+    def value_head(self) -> str:
+        """What the column of best trials is called: ours beside the paper's, or what it is."""
+        return "Ours" if self.has_paper else "Test (best)"
+
+
+# The columns of a table, defined once: the page, Markdown and LaTeX print each `cell` in their own way, CSV `values`.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What stands in a column of a line: a text, a number or a test, or nothing; then the page says `absent`.
+
+    `mark` is the paper's dagger or "" (None: the column has no such marks), `strong` the best of its group, `spread`
+    what stands behind ±, `note` what only the page has room for, `trial` the digest of a trial that the page links to.
+    """
+
+    text: str = ""
+    number: Number | None = None
+    test: Comparison | None = None
+    mark: str | None = None
+    strong: bool = False
+    spread: Number | None = None
+    note: str = ""
+    absent: str = MISSING
+    trial: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of every table that needs it. `latex` is its head where LaTeX has another; `values` gives the columns of
+    CSV by name, at full precision; `page_only`: Markdown and LaTeX have no room for it.
+    """
+
+    head: str | Callable[[Table], str]
+    cell: Callable[[Line], Cell]
+    values: Mapping[str, Callable[[Table, Line], Any]]
+    style: Literal["num", "par", "paper", ""] = "num"
+    help: str = ""
+    latex: str = ""
+    needed: Callable[[Table], bool] = lambda _: True
+    page_only: bool = False
+
+    def title(self, table: Table) -> str:
+        """The head of the column in this table."""
+        return self.head if isinstance(self.head, str) else self.head(table)
+
+    @property
+    def right(self) -> bool:
+        """True where numbers stand to the right."""
+        return self.style in ("num", "paper")
+
+
+def columns_of(table: Table, *, page: bool = False) -> list[Column]:
+    """The columns that a table needs, on the page or elsewhere."""
+    return [column for column in COLUMNS if column.needed(table) and (page or not column.page_only)]
+
+
+def _value(number: Number | None) -> float | str:
+    return number.value if number else ""
+
+
+def _paper_note(line: Line) -> str:
+    printed = line.paper_parameter
+    return f"paper: {printed}" if printed and printed != line.parameter else ""
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column(
+        head="Unit",
+        cell=lambda x: Cell(text=x.label, note=x.remark),
+        style="",
+        values={
+            "part": lambda t, _: t.name,
+            "group": lambda _, x: x.group,
+            "row": lambda _, x: x.key,
+            "label": lambda _, x: x.label,
+        },
+    ),
+    Column(
+        head="Parameter",
+        cell=lambda x: Cell(text=x.parameter, note=_paper_note(x)),
+        style="par",
+        values={"parameter": lambda _, x: x.parameter, "metric": lambda t, _: t.metric},
+    ),
+    Column(
+        head="Paper",
+        cell=lambda x: Cell(text=x.paper, mark=x.paper_mark if x.paper else None),
+        style="paper",
+        help="as the paper prints it",
+        needed=lambda t: t.has_paper,
+        values={"paper": lambda _, x: x.paper, "paper_mark": lambda _, x: x.paper_mark},
+    ),
+    Column(
+        head=lambda t: t.value_head,
+        cell=lambda x: Cell(
+            number=x.ours, mark=None if x.quoted else x.mark, strong=x.best, absent="quoted" if x.quoted else MISSING
+        ),
+        help="test value of the trial that is best by validation, as in the paper",
+        values={
+            "ours": lambda _, x: _value(x.ours),
+            "mark": lambda _, x: x.mark,
+            "best_of_group": lambda _, x: x.best,
+        },
+    ),
+    Column(
+        head="Ours − paper",
+        cell=lambda x: Cell(number=x.difference),
+        latex="Diff.",
+        needed=lambda t: t.has_paper,
+        values={"difference": lambda _, x: _value(x.difference)},
+    ),
+    Column(
+        head="Mean ± sd",
+        cell=lambda x: Cell(number=x.mean, spread=x.deviation),
+        help="over all trials of the chosen setting",
+        values={"mean": lambda _, x: _value(x.mean), "deviation": lambda _, x: _value(x.deviation)},
+    ),
+    Column(head="Trials", cell=lambda x: Cell(text=x.trials), values={}),
+    Column(
+        head="Solved",
+        cell=lambda x: Cell(text=x.solved),
+        help="trials that answer every point right, with the 95 % interval of their share",
+        needed=lambda t: t.has_solved,
+        values={},
+    ),
+    Column(
+        head="p: baseline (Holm)",
+        cell=lambda x: Cell(test=x.baseline),
+        help="the best trials by validation: better or worse than the group's baseline, p of the test, in brackets "
+        "adjusted for all tests of the study",
+        latex="$p$: baseline (Holm)",
+        needed=lambda t: t.has_tests,
+        values={
+            "p_baseline": lambda _, x: x.baseline.p_value if x.baseline else "",
+            "p_baseline_holm": lambda _, x: x.baseline.p_holm if x.baseline else "",
+        },
+    ),
+    Column(
+        head="p: best rival (Holm)",
+        cell=lambda x: Cell(test=x.rival, note=x.rival_label if x.rival else ""),
+        help="the same against the best other row of the group, by validation",
+        latex="$p$: rival (Holm)",
+        needed=lambda t: t.has_tests,
+        values={
+            "p_rival": lambda _, x: x.rival.p_value if x.rival else "",
+            "p_rival_holm": lambda _, x: x.rival.p_holm if x.rival else "",
+            "rival": lambda _, x: x.rival_label,
+        },
+    ),
+    Column(
+        head="Best trial",
+        cell=lambda x: Cell(trial=x.ours.trials[0] if x.ours else "", absent=""),
+        style="",
+        page_only=True,
+        values={
+            "best_trial": lambda _, x: x.ours.trials[0] if x.ours else "",
+            "trials": lambda _, x: " ".join(x.mean.trials) if x.mean else "",
+        },
+    ),
+)
 
 
 def pairs(study: str, results: StudyResults) -> Iterator[Pair]:
@@ -89,21 +261,21 @@ def pairs(study: str, results: StudyResults) -> Iterator[Pair]:
     """
     if results.study.form in ("approximation", "logic"):
         return
-    for found in results.rows:
-        metric = found.part.metric
-        base, rival = results.study.baseline(found.row), rival_of(found, results)
-        if base is not None and not found.row.quoted:
-            yield (study, found.row.key), (study, base.key), metric
+    for result in results.rows:
+        metric = result.part.metric
+        base, rival = results.study.baseline(result.row), rival_of(result, results)
+        if base is not None and not result.row.quoted:
+            yield (study, result.row.key), (study, base.key), metric
         if rival is not None:
-            yield (study, found.row.key), (study, rival.row.key), metric
+            yield (study, result.row.key), (study, rival.row.key), metric
 
 
-def rival_of(found: RowResults, results: StudyResults) -> RowResults | None:
+def rival_of(result: RowResults, results: StudyResults) -> RowResults | None:
     """The best other row of the same group and part, by validation; kinds of ADA are not each other's rivals."""
-    if found.row.group is None or found.row.quoted:
+    if result.row.group is None or result.row.quoted:
         return None
-    others = [r for r in results.rows if _rivals(r, found) and r.best is not None]
-    metric = results.study.metric(found.part.metric)
+    others = [r for r in results.rows if _rivals(r, result) and r.best is not None]
+    metric = results.study.metric(result.part.metric)
     chosen: RowResults | None = None
     for other in others:
         if chosen is None or metric.better(_validation(other), _validation(chosen)):
@@ -124,8 +296,8 @@ def _has_ada(unit: str) -> bool:
     return (kind is not None and kind.stack == "fused") or any(map(_has_ada, branches))
 
 
-def _validation(found: RowResults) -> float:
-    return found.best.value if found.best is not None else float("nan")
+def _validation(result: RowResults) -> float:
+    return result.best.value if result.best is not None else float("nan")
 
 
 def tables(study: str, evidence: Evidence) -> list[Table]:
@@ -135,7 +307,7 @@ def tables(study: str, evidence: Evidence) -> list[Table]:
 
 def _table(part: Part, study: str, evidence: Evidence) -> Table:
     results = evidence.studies[study]
-    rows = [found for found in results.rows if found.row.part == part.name]
+    rows = [result for result in results.rows if result.row.part == part.name]
     metric = results.study.metric(part.metric)
     champions = _champions(rows, metric)
     lines = tuple(_line(row, study, evidence, metric, best=row.row.key in champions) for row in rows)
@@ -152,41 +324,41 @@ def _table(part: Part, study: str, evidence: Evidence) -> Table:
 def _champions(rows: Sequence[RowResults], metric: Metric) -> set[str]:
     """The keys of the best rows of each group; equals share."""
     best: dict[str, tuple[float, set[str]]] = {}
-    for found in rows:
-        value, group = test_value(found.best, metric), found.row.group
+    for result in rows:
+        value, group = test_value(result.best, metric), result.row.group
         if value is None or group is None:
             continue
         leader = best.get(group)
         if leader is None or metric.better(value, leader[0]):
-            best[group] = (value, {found.row.key})
+            best[group] = (value, {result.row.key})
         elif value == leader[0]:
-            leader[1].add(found.row.key)
+            leader[1].add(result.row.key)
     return {key for _, keys in best.values() for key in keys}
 
 
-def _line(found: RowResults, study: str, evidence: Evidence, metric: Metric, *, best: bool) -> Line:
-    results, row = evidence.studies[study], found.row
-    value = test_value(found.best, metric)
-    ours = of_trial(metric, value, found.best.digest) if found.best is not None and value is not None else None
+def _line(result: RowResults, study: str, evidence: Evidence, metric: Metric, *, best: bool) -> Line:
+    results, row = evidence.studies[study], result.row
+    value = test_value(result.best, metric)
+    ours = of_trial(metric, value, result.best.digest) if result.best is not None and value is not None else None
     printed = row.paper.get(metric.name)
-    base, rival = results.study.baseline(row), rival_of(found, results)
+    base, rival = results.study.baseline(row), rival_of(result, results)
     against = evidence.get((study, row.key), (study, base.key), metric.name) if base is not None else None
-    mean, deviation = _over_trials(found, metric)
+    mean, deviation = _over_trials(result, metric)
     return Line(
         row.key, row.label, kind_of(row), _group(row, results.study), row.quoted,
-        parameter=_parameter(found), paper_parameter=_printed_parameter(printed),
+        parameter=_parameter(result), paper_parameter=_printed_parameter(printed),
         paper=_printed(metric, printed), paper_mark=MARKS[printed.mark] if printed else "",
         ours=ours, mark=MARKS[against.mark] if against else "", best=best,
         difference=_difference(metric, ours, printed), mean=mean, deviation=deviation,
-        trials=_count(found, results.study), remark=_remark(found),
+        trials=_count(result, results.study), remark=_remark(result),
         baseline=against, rival=evidence.get((study, row.key), (study, rival.row.key), metric.name) if rival else None,
         rival_label=rival.row.label if rival else "",
-        solved=_solved(found) if results.study.form == "logic" else "",
+        solved=_solved(result) if results.study.form == "logic" else "",
     )  # fmt: skip
 
 
-def _over_trials(found: RowResults, metric: Metric) -> tuple[Number | None, Number | None]:
-    values = tested(found, metric)
+def _over_trials(result: RowResults, metric: Metric) -> tuple[Number | None, Number | None]:
+    values = tested(result, metric)
     digests = [digest for digest, _ in values]
     summary = stats.summarise([value for _, value in values])
     mean = mean_of(metric, summary.mean, digests) if summary.n else None
@@ -212,9 +384,9 @@ def _difference(metric: Metric, ours: Number | None, printed: PaperNumber | None
     return Number(value, show(metric, value, sign=True), ours.trials, metric.name, how="difference")
 
 
-def _parameter(found: RowResults) -> str:
+def _parameter(result: RowResults) -> str:
     """The values of the chosen setting: alpha and c, and every other parameter of the kind that the setting names."""
-    setting = next((s for s in found.settings if s.setting == found.chosen), None)
+    setting = next((s for s in result.settings if s.setting == result.chosen), None)
     if setting is None:
         return ""
     name, given = kinds.parse(setting.setting)
@@ -240,21 +412,21 @@ def parameter_text(alpha: float | str, c: float | None) -> str:
     return f"{words}, c = {c:g}" if c else words
 
 
-def _count(found: RowResults, study: Study) -> str:
-    if found.row.quoted:
+def _count(result: RowResults, study: Study) -> str:
+    if result.row.quoted:
         return MISSING
-    return f"{sum(t.test is not None for t in found.trials)} of {study.trials}"
+    return f"{sum(t.test is not None for t in result.trials)} of {study.trials}"
 
 
-def _remark(found: RowResults) -> str:
-    states = [t.state for t in found.trials]
+def _remark(result: RowResults) -> str:
+    states = [t.state for t in result.trials]
     return ", ".join(f"{states.count(s)} {s}" for s in ("diverged", "failed", "running") if s in states)
 
 
-def _solved(found: RowResults) -> str:
+def _solved(result: RowResults) -> str:
     """How many trials of those that were tested."""
-    count = len(tested(found, ACCURACY))
-    return show_share(solved_by(found), count) if count else ""
+    count = len(tested(result, ACCURACY))
+    return show_share(solved_by(result), count) if count else ""
 
 
 def _remarks(part: Part, results: StudyResults) -> tuple[str, ...]:
@@ -268,74 +440,3 @@ def _remarks(part: Part, results: StudyResults) -> tuple[str, ...]:
     if results.study.metric(part.metric).by_class:
         remarks.append("McNemar's test counts plain right and wrong; the interval is of the weighted accuracy.")
     return tuple(remarks)
-
-
-# What the networks of a study were trained on: the sizes of the splits and the names of the classes.
-
-NAMED = 40
-"""How many classes are named; ImageNet has 1,000."""
-
-
-@dataclass(frozen=True)
-class Data:
-    """One data set as a study uses it. Sizes are None where this machine does not have the data."""
-
-    name: str
-    changes: str
-    train: int | None
-    validation: int | None
-    test: int | None
-    classes: tuple[str, ...]
-
-    @property
-    def named(self) -> str:
-        """The names of the classes, in a line."""
-        rest = f" and {len(self.classes) - NAMED} more" if len(self.classes) > NAMED else ""
-        return ", ".join(self.classes[:NAMED]) + rest
-
-
-def datasets(results: StudyResults) -> tuple[Data, ...]:
-    """Each data set once, however many networks were trained on it."""
-    parts: dict[tuple[object, ...], Part] = {}
-    for part in results.study.parts:
-        parts.setdefault((part.data, part.split, part.partial, part.corruptions), part)
-    return tuple(_data(part, [r for r in results.rows if r.part.data == part.data]) for part in parts.values())
-
-
-def opened(part: Part) -> "DataSet | None":
-    """The data of a part as its networks see it; None where it is not on this machine: a report fetches nothing."""
-    from apical.data import corrupt, load, statuses  # noqa: PLC0415  torch and the data
-
-    here = any(s.recipe.name == part.data and s.state != "not prepared" for s in statuses())
-    if not here and not Path(part.data).expanduser().exists():
-        return None
-    try:
-        return corrupt(load(part.data, partial=part.partial is not None, split=part.split), *part.corruptions)
-    except ApicalError:
-        return None  # a report is made where the data may never have been
-
-
-def classes_of(rows: Iterable[RowResults]) -> tuple[str, ...]:
-    """The names of the classes as the trials recorded them."""
-    return next((t.classes for found in rows for t in found.trials if t.classes), ())
-
-
-def _data(part: Part, rows: list[RowResults]) -> Data:
-    data = opened(part)
-    changes = ", ".join([*part.corruptions, *filter(None, (part.partial, _split(part)))])
-    if data is not None:
-        names = classes_of(rows) or data.class_names or ()
-        return Data(part.data, changes, len(data.train), len(data.validation), len(data.test), tuple(names))
-    best = [r.best for r in rows if r.row.part == part.name and r.best is not None and r.best.test is not None]
-    return Data(part.data, changes, None, None, _test_samples(best[0]) if best else None, classes_of(rows))
-
-
-def _split(part: Part) -> str:
-    return "" if part.split == "paper" else f"split {part.split}"
-
-
-def _test_samples(record: TrialRecord) -> int | None:
-    try:
-        return len(record.outputs().ids)
-    except ApicalError:
-        return None

@@ -76,7 +76,7 @@ class LivePage:
 
     def _made(self, results: StudyResults) -> str:
         report = gather([results])
-        drawings = {chart.name: draw.draw_svg(chart, report.palette) for chart in html.charts_of(report)}
+        drawings = {chart.name: draw.draw_svg(chart, report.palette) for chart in report.charts}
         return html.page(report, drawings, refresh=None if results.finished else self._refresh)
 
 

@@ -13,7 +13,7 @@ from apical.report.charts import slug
 from apical.report.difference import StudyDiff, compare_studies
 from apical.report.gathering import Report, Section, gather, slimmer
 from apical.report.render import html, latex, markdown
-from apical.report.tables import Line, Table
+from apical.report.tables import COLUMNS, Table
 from apical.study.results import StudyResults
 
 PAGE = "index.html"
@@ -38,7 +38,7 @@ def write(studies: Sequence[StudyResults], folder: str | Path, *, compare: bool 
         for place in (target, target / "figures", target / "tables"):
             place.mkdir(parents=True, exist_ok=True)
         report = gather(studies)
-        drawings = {c.name: draw.draw(c, target / "figures", report.palette) for c in html.charts_of(report)}
+        drawings = {c.name: draw.draw(c, target / "figures", report.palette) for c in report.charts}
         page = _small_page(report, drawings, diffs)
         for name, text in _texts(report, page).items():
             files.write(target / name, text.encode(), durable=False)
@@ -77,16 +77,11 @@ def _texts(report: Report, page: str) -> Mapping[str, str]:
 
 # The report's tables as CSV: full precision, with the trials that each number comes from.
 
-CSV_COLUMNS = (
-    "part", "group", "row", "label", "parameter", "metric", "paper", "paper_mark", "ours", "mark", "best_of_group",
-    "difference", "mean", "deviation", "p_baseline", "p_baseline_holm", "p_rival", "p_rival_holm", "rival",
-    "best_trial", "trials",
-)  # fmt: skip
-
 
 def table_csv(table: Table) -> str:
     """One table; values in the trials' own unit (shares of 1), the paper's as it prints them."""
-    return _csv(CSV_COLUMNS, (_line(table, line) for line in table.lines))
+    values = {name: value for column in COLUMNS for name, value in column.values.items()}
+    return _csv([*values], ([value(table, line) for value in values.values()] for line in table.lines))
 
 
 def tests_csv(section: Section) -> str:
@@ -120,16 +115,6 @@ def trials_csv(sections: Iterable[Section]) -> str:
         for s in sections for t in s.trials
     )  # fmt: skip
     return _csv(heads, rows)
-
-
-def _line(table: Table, line: Line) -> Sequence[Any]:
-    numbers = [n.value if n else "" for n in (line.ours, line.difference, line.mean, line.deviation)]
-    tests = [v for c in (line.baseline, line.rival) for v in ((c.p_value, c.p_holm) if c else ("", ""))]
-    return (
-        table.name, line.group, line.key, line.label, line.parameter, table.metric, line.paper, line.paper_mark,
-        numbers[0], line.mark, line.best, *numbers[1:], *tests, line.rival_label,
-        line.ours.trials[0] if line.ours else "", " ".join(line.mean.trials) if line.mean else "",
-    )  # fmt: skip
 
 
 def _csv(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

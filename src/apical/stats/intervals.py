@@ -94,14 +94,14 @@ class Summary:
 def summarise(values: Numbers, *, level: float = 0.95) -> Summary:
     """Mean, deviation and the interval mean -+ t * deviation / sqrt(n)."""
     pairs.check_share("level", level)
-    found = pairs.check_vector("values", values)
-    n, nan = len(found), float("nan")
+    numbers = pairs.check_vector("values", values)
+    n, nan = len(numbers), float("nan")
     if n == 0:
         return Summary(0, nan, nan, nan, nan)
-    mean = float(found.mean())
+    mean = float(numbers.mean())
     if n == 1:
         return Summary(1, mean, nan, nan, nan)
-    deviation = float(found.std(ddof=1))
+    deviation = float(numbers.std(ddof=1))
     half = float(special.stdtrit(n - 1, (1 + level) / 2)) * deviation / sqrt(n)
     return Summary(n, mean, deviation, mean - half, mean + half)
 

@@ -49,10 +49,10 @@ def table(right_a: Sequence[bool] | NDArray[Any], right_b: Sequence[bool] | NDAr
 
 
 def _answers(name: str, values: Sequence[bool] | NDArray[Any]) -> NDArray[np.bool_]:
-    found = np.asarray(values)
-    if found.ndim != 1 or not (found.dtype == bool or np.isin(found, (0, 1)).all()):
+    answers = np.asarray(values)
+    if answers.ndim != 1 or not (answers.dtype == bool or np.isin(answers, (0, 1)).all()):
         raise InvalidArgumentError(f"{name} must be one row of right (True) and wrong (False)")
-    return found.astype(bool)
+    return answers.astype(bool)
 
 
 def align(ids_a: Ids, ids_b: Ids) -> NDArray[np.intp]:
@@ -72,12 +72,12 @@ def align(ids_a: Ids, ids_b: Ids) -> NDArray[np.intp]:
 
 
 def _unique(name: str, ids: Ids) -> NDArray[Any]:
-    found = np.asarray(ids)
-    values, counts = np.unique(found, return_counts=True)
-    if found.ndim != 1 or (counts > 1).any():
+    array = np.asarray(ids)
+    values, counts = np.unique(array, return_counts=True)
+    if array.ndim != 1 or (counts > 1).any():
         twice = f": {values[counts > 1][0]!s} occurs {counts.max()} times" if (counts > 1).any() else ""
         raise InvalidArgumentError(f"{name} must be one row of ids that occur once{twice}")
-    return found
+    return array
 
 
 # What every statistic asks of its arguments: one sentence where something is wrong.
@@ -88,15 +88,15 @@ Numbers = Sequence[float] | NDArray[Any]
 def check_vector(name: str, values: Numbers) -> NDArray[np.float64]:
     """`values` as one row of finite numbers."""
     try:
-        found = np.asarray(values, dtype=np.float64)
+        vector = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"{name} must be a row of numbers ({error})") from error
-    if found.ndim != 1:
-        raise InvalidArgumentError(f"{name} has the shape {found.shape}, but must be one row of numbers")
-    if not np.isfinite(found).all():
-        where = int(np.flatnonzero(~np.isfinite(found))[0])
-        raise InvalidArgumentError(f"{name}[{where}] is {found[where]}, but must be finite: leave such samples out")
-    return found
+    if vector.ndim != 1:
+        raise InvalidArgumentError(f"{name} has the shape {vector.shape}, but must be one row of numbers")
+    if not np.isfinite(vector).all():
+        where = int(np.flatnonzero(~np.isfinite(vector))[0])
+        raise InvalidArgumentError(f"{name}[{where}] is {vector[where]}, but must be finite: leave such samples out")
+    return vector
 
 
 def check_pair(a: Numbers, b: Numbers) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

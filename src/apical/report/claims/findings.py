@@ -114,21 +114,21 @@ def _better(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResu
 
 def _on_test(a: RowResults, b: RowResults, claim: Claim, evidence: Evidence, position: int) -> Finding:
     metric = metric_of(claim, evidence, position)
-    found = _comparison(claim, evidence, position, metric)
-    if found is None:
+    comparison = _comparison(claim, evidence, position, metric)
+    if comparison is None:
         return _incomparable(a, b)
-    sign = found.shown if found.shown == _trend(found) else 0
+    sign = comparison.shown if comparison.shown == _trend(comparison) else 0
     gap = _printed_gain(a, b, metric)
-    no_gain = found.gain <= 0 and _trend(found) <= 0
-    if sign == 0 and no_gain and gap is not None and gap > max(0.0, _wider(_ends(found), len(refs(claim)))[1]):
+    no_gain = comparison.gain <= 0 and _trend(comparison) <= 0
+    if sign == 0 and no_gain and gap is not None and gap > max(0.0, _wider(_ends(comparison), len(refs(claim)))[1]):
         sign = -1
-    return _pair(sign, a, b, found, printed_pair(a, b, metric))
+    return _pair(sign, a, b, comparison, printed_pair(a, b, metric))
 
 
-def _pair(sign: int, a: RowResults, b: RowResults, found: Comparison, paper: str) -> Finding:
-    own = found.metric.name == a.part.metric
-    title = pair_name(a, b) if own else f"{pair_name(a, b)}, test {found.metric.name}"
-    return Finding(sign, title, in_words(a, b, found), paper, samples_and_trials(found), found.trials)
+def _pair(sign: int, a: RowResults, b: RowResults, comparison: Comparison, paper: str) -> Finding:
+    own = comparison.metric.name == a.part.metric
+    title = pair_name(a, b) if own else f"{pair_name(a, b)}, test {comparison.metric.name}"
+    return Finding(sign, title, in_words(a, b, comparison), paper, samples_and_trials(comparison), comparison.trials)
 
 
 def _incomparable(a: RowResults, b: RowResults) -> Finding:
@@ -140,14 +140,14 @@ def _comparison(claim: Claim, evidence: Evidence, position: int, metric: Metric)
     return evidence.get(a, b, metric.name)
 
 
-def _trend(found: Comparison) -> int:
+def _trend(comparison: Comparison) -> int:
     """Where the mean over trials points: +1 to a, -1 to b."""
-    return int(np.sign(gain(found.metric, found.over_trials.mean))) if found.over_trials.n else 0
+    return int(np.sign(gain(comparison.metric, comparison.over_trials.mean))) if comparison.over_trials.n else 0
 
 
-def _ends(found: Comparison) -> tuple[float, float]:
+def _ends(comparison: Comparison) -> tuple[float, float]:
     """The interval of the gain."""
-    low, high = sorted((gain(found.metric, found.low), gain(found.metric, found.high)))
+    low, high = sorted((gain(comparison.metric, comparison.low), gain(comparison.metric, comparison.high)))
     return low, high
 
 
@@ -195,7 +195,7 @@ def _against_quoted(a: RowResults, b: RowResults, metric: Metric) -> Finding:
 
 
 def _quoted(sign: int, a: RowResults, b: RowResults, metric: Metric, paper: str) -> Finding:
-    values = [_value(found, metric) for found in (a, b)]
+    values = [_value(result, metric) for result in (a, b)]
     half = show(metric, 2 * OF_TWO * _largest_error(a, b, metric))
     words = f"{minus(metric, *values)} ± {half}, one side as quoted"
     digests = tuple(f.best.digest for f in (a, b) if f.best is not None)
@@ -210,20 +210,20 @@ def _quoted_ends(a: RowResults, b: RowResults, metric: Metric) -> tuple[float, f
 
 
 def _largest_error(a: RowResults, b: RowResults, metric: Metric) -> float:
-    return max(_standard_error(found.best, metric) for found in (a, b))
+    return max(_standard_error(result.best, metric) for result in (a, b))
 
 
 def _tested_on(*rows: RowResults) -> str:
     """How many samples and trials stand behind rows."""
-    best = next((found for found in rows if found.best is not None), None)
+    best = next((result for result in rows if result.best is not None), None)
     if best is None or best.best is None or best.best.test is None:
         return ""
     return f"{len(best.best.outputs().ids):,} samples, {count_trials(len(best.trials))}"
 
 
-def _value(found: RowResults, metric: Metric) -> float:
-    value = test_value(found.best, metric)
-    return value if value is not None else found.row.paper[metric.name].value / scale(metric)
+def _value(result: RowResults, metric: Metric) -> float:
+    value = test_value(result.best, metric)
+    return value if value is not None else result.row.paper[metric.name].value / scale(metric)
 
 
 def _gain(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
@@ -234,11 +234,11 @@ def _gain(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResult
     if a.row.quoted or b.row.quoted:
         yield _quoted(_gain_sign(claim, _quoted_ends(a, b, metric), wanted), a, b, metric, paper)
         return
-    found = _comparison(claim, evidence, position, metric)
-    if found is None:
+    comparison = _comparison(claim, evidence, position, metric)
+    if comparison is None:
         yield _incomparable(a, b)
         return
-    yield _pair(_gain_sign(claim, _ends(found), wanted), a, b, found, paper)
+    yield _pair(_gain_sign(claim, _ends(comparison), wanted), a, b, comparison, paper)
 
 
 BOUNDS = {"about": "", "at-least": "at least ", "at-most": "at most "}
@@ -262,44 +262,44 @@ def _largest(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowRes
     a, b = rows
     metric = metric_of(claim, evidence, position)
     first = _comparison(claim, evidence, 0, metric)
-    found = _comparison(claim, evidence, position, metric)
-    if first is None or found is None:
+    comparison = _comparison(claim, evidence, position, metric)
+    if first is None or comparison is None:
         yield _incomparable(a, b)
         return
-    halves = [(ends[1] - ends[0]) / 2 for ends in (_ends(first), _ends(found))]
-    apart = abs(first.gain - found.gain) > sqrt(sum(half**2 for half in halves))
-    sign = int(np.sign(first.gain - found.gain)) if apart else 0
-    yield _pair(sign, a, b, found, printed_pair(a, b, found.metric))
+    halves = [(ends[1] - ends[0]) / 2 for ends in (_ends(first), _ends(comparison))]
+    apart = abs(first.gain - comparison.gain) > sqrt(sum(half**2 for half in halves))
+    sign = int(np.sign(first.gain - comparison.gain)) if apart else 0
+    yield _pair(sign, a, b, comparison, printed_pair(a, b, comparison.metric))
 
 
 def _about(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    (found,) = rows
+    (result,) = rows
     metric = metric_of(claim, evidence, position)
-    value = test_value(found.best, metric)
+    value = test_value(result.best, metric)
     if value is None:
-        yield Finding(0, row_name(found), "no number")
+        yield Finding(0, row_name(result), "no number")
         return
     wanted = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
-    values = [v for _, v in tested(found, metric)]
+    values = [v for _, v in tested(result, metric)]
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    error = sqrt(_standard_error(found.best, metric) ** 2 + spread**2)
+    error = sqrt(_standard_error(result.best, metric) ** 2 + spread**2)
     sign = 1 if abs(value - wanted) <= 2 * error else -1
     words = f"{show(metric, value)} ± {show(metric, 2 * error)}"
-    yield Finding(sign, row_name(found), words, show(metric, wanted), _tested_on(found), _digests(found))
+    yield Finding(sign, row_name(result), words, show(metric, wanted), _tested_on(result), _digests(result))
 
 
 def _range(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    (found,) = rows
+    (result,) = rows
     metric = metric_of(claim, evidence, position)
-    value = test_value(found.best, metric)
+    value = test_value(result.best, metric)
     if value is None:
-        yield Finding(0, row_name(found), "no number")
+        yield Finding(0, row_name(result), "no number")
         return
     low, high = (figure / scale(metric) for figure in claim.paper[:2])
-    outside, error = max(low - value, value - high, 0.0), 2 * _standard_error(found.best, metric)
+    outside, error = max(low - value, value - high, 0.0), 2 * _standard_error(result.best, metric)
     sign = 1 if outside == 0 else -1 if outside > error else 0
     words, paper = f"{show(metric, value)} ± {show(metric, error)}", f"{show(metric, low)} to {show(metric, high)}"
-    yield Finding(sign, row_name(found), words, paper, _tested_on(found), _digests(found))
+    yield Finding(sign, row_name(result), words, paper, _tested_on(result), _digests(result))
 
 
 def _cost(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
@@ -320,16 +320,18 @@ def _cost(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResult
 
 
 def _stable(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    (found,) = rows
-    faults = {fault for t in found.trials if (fault := _unstable(t))}
-    if found.best is not None and _at_chance(found.best):
+    (result,) = rows
+    faults = {fault for t in result.trials if (fault := _unstable(t))}
+    if result.best is not None and _at_chance(result.best):
         faults.add("the best trial is at chance")
     words = ", ".join(sorted(faults)) or "every trial converged"
-    metric = evidence.metric(refs(claim)[position][0][0], found.part.metric)
-    if (value := test_value(found.best, metric)) is not None:
+    metric = evidence.metric(refs(claim)[position][0][0], result.part.metric)
+    if (value := test_value(result.best, metric)) is not None:
         words += f", best {show(metric, value)}"
-    paper = printed(found, metric)
-    yield Finding(-1 if faults else 1, row_name(found), words, paper, count_trials(len(found.trials)), _digests(found))
+    paper = printed(result, metric)
+    yield Finding(
+        -1 if faults else 1, row_name(result), words, paper, count_trials(len(result.trials)), _digests(result)
+    )
 
 
 def _unstable(record: TrialRecord) -> str:
@@ -349,22 +351,24 @@ def _at_chance(record: TrialRecord) -> bool:
 
 
 def _solves(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    (found,) = rows
-    solved = solved_by(found)
-    words = f"every point right in {show_share(solved, len(found.trials))} trials"
-    paper = printed(found, ACCURACY)
-    yield Finding(1 if solved else -1, row_name(found), words, paper, count_trials(len(found.trials)), _digests(found))
+    (result,) = rows
+    solved = solved_by(result)
+    words = f"every point right in {show_share(solved, len(result.trials))} trials"
+    paper = printed(result, ACCURACY)
+    yield Finding(
+        1 if solved else -1, row_name(result), words, paper, count_trials(len(result.trials)), _digests(result)
+    )
 
 
 def _vanishing(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    (found,) = rows
-    shares = [share for t in found.trials for share in smallest_gradient_shares(t)]
+    (result,) = rows
+    shares = [share for t in result.trials for share in smallest_gradient_shares(t)]
     if not shares:
-        yield Finding(0, row_name(found), "no gradients were recorded")
+        yield Finding(0, row_name(result), "no gradients were recorded")
         return
     words = f"the smallest layer's gradient is at least {min(shares):.1e} of the largest's"
     sign = 1 if min(shares) >= VANISHED else -1
-    yield Finding(sign, row_name(found), words, "", count_trials(len(found.trials)), _digests(found))
+    yield Finding(sign, row_name(result), words, "", count_trials(len(result.trials)), _digests(result))
 
 
 def smallest_gradient_shares(record: TrialRecord) -> list[float]:
@@ -377,9 +381,9 @@ def smallest_gradient_shares(record: TrialRecord) -> list[float]:
     return shares
 
 
-def measured(found: RowResults, metric: Metric) -> dict[int, float]:
+def measured(result: RowResults, metric: Metric) -> dict[int, float]:
     """Seconds per epoch, parameters or the error on a curve of each finished trial, by seed."""
-    values = {t.seed: _measure(t, metric) for t in found.trials if t.finished}
+    values = {t.seed: _measure(t, metric) for t in result.trials if t.finished}
     return {seed: float(value) for seed, value in values.items() if value}
 
 
@@ -389,8 +393,8 @@ def _measure(record: TrialRecord, metric: Metric) -> float | None:
     return record.parameters if metric == PARAMETERS else test_value(record, metric)
 
 
-def _validation(found: RowResults, metric: Metric) -> dict[int, float]:
-    values = {t.seed: t.validation.get(metric.name) for t in found.trials}
+def _validation(result: RowResults, metric: Metric) -> dict[int, float]:
+    values = {t.seed: t.validation.get(metric.name) for t in result.trials}
     return {seed: value for seed, value in values.items() if value is not None and isfinite(value)}
 
 
@@ -403,7 +407,7 @@ def _standard_error(record: TrialRecord | None, metric: Metric) -> float:
 
 
 def _digests(*rows: RowResults) -> tuple[str, ...]:
-    return tuple(t.digest for found in rows for t in found.trials)
+    return tuple(t.digest for result in rows for t in result.trials)
 
 
 _KINDS: dict[str, Callable[[Claim, Evidence, int, tuple[RowResults, ...]], Iterator[Finding]]] = {

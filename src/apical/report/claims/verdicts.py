@@ -89,7 +89,7 @@ class Verdict:
     @property
     def trials(self) -> tuple[str, ...]:
         """The trials that it rests on."""
-        return tuple(dict.fromkeys(digest for found in self.findings for digest in found.trials))
+        return tuple(dict.fromkeys(digest for finding in self.findings for digest in finding.trials))
 
     @property
     def scope(self) -> str:
@@ -123,7 +123,7 @@ def needed_tests(claim: Claim, evidence: Evidence) -> Iterator[Pair]:
 
 def judge(claim: Claim, evidence: Evidence, shipped: Mapping[str, Study]) -> Verdict:
     """The verdict on a claim. `shipped` holds the paper's studies by name, as they stand in the package."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     missing: list[str] = []
     judged = 0
     for position, pair in enumerate(refs(claim)):
@@ -135,16 +135,16 @@ def judge(claim: Claim, evidence: Evidence, shipped: Mapping[str, Study]) -> Ver
             missing.append(obstacle)
         else:
             here = list(find(claim, evidence, position, rows))
-            found += [_as_claimed(claim, f) for f in here if f.n]
+            findings += [_as_claimed(claim, f) for f in here if f.n]
             missing += [f.words for f in here if not f.n][:1]  # rows without what the claim is about
             judged += all(f.n for f in here)
-    outcome = _outcome(claim, found, len(missing))
-    return Verdict(claim, outcome, _reason(outcome, found, missing), tuple(found), tuple(missing), judged)
+    outcome = _outcome(claim, findings, len(missing))
+    return Verdict(claim, outcome, _reason(outcome, findings, missing), tuple(findings), tuple(missing), judged)
 
 
-def _as_claimed(claim: Claim, found: Finding) -> Finding:
+def _as_claimed(claim: Claim, finding: Finding) -> Finding:
     """Turned round where the paper says that something does not happen."""
-    return found if claim.expected else replace(found, sign=-found.sign)
+    return finding if claim.expected else replace(finding, sign=-finding.sign)
 
 
 def _obstacle(
@@ -154,51 +154,51 @@ def _obstacle(
     if len(rows) < len(pair):
         where, row = next(ref for ref in pair if evidence.row(ref) is None)
         return f"{row} of {where} is not there" if where in evidence.studies else f"{where} is not in this report"
-    for (name, _), found in zip(pair, rows, strict=True):
+    for (name, _), result in zip(pair, rows, strict=True):
         study = evidence.studies[name].study
         if study.quick:
             return f"{name} is a quick variant"
-        if found.part.partial:
-            return f"{found.part.title} has a part of the data ({found.part.partial})"
-        if found.row.quoted:
+        if result.part.partial:
+            return f"{result.part.title} has a part of the data ({result.part.partial})"
+        if result.row.quoted:
             continue
-        if change := changed(found.row, found.part, study, shipped.get(name)):
-            return f"{found.row.label} of {found.part.title} was not trained with the paper's protocol ({change})"
-        tested = sum(t.test is not None for t in found.trials)
-        if tested < study.trials or found.best is None:
-            return f"{found.row.label} of {found.part.title} has {tested} of {study.trials} trials"
+        if change := changed(result.row, result.part, study, shipped.get(name)):
+            return f"{result.row.label} of {result.part.title} was not trained with the paper's protocol ({change})"
+        tested = sum(t.test is not None for t in result.trials)
+        if tested < study.trials or result.best is None:
+            return f"{result.row.label} of {result.part.title} has {tested} of {study.trials} trials"
     return ""
 
 
-def _outcome(claim: Claim, found: Sequence[Finding], missing: int) -> Outcome:
+def _outcome(claim: Claim, findings: Sequence[Finding], missing: int) -> Outcome:
     """By the share of findings that must be shown; of a claim with missing rows, on those that are here."""
-    if not found:
+    if not findings:
         return "no verdict"
-    shown, refuted = (sum(f.sign == sign for f in found) for sign in (1, -1))
+    shown, refuted = (sum(f.sign == sign for f in findings) for sign in (1, -1))
     if claim.kind == "stable" and not claim.expected:  # one row that does not converge is enough
         return "reproduced" if shown else "not reproduced where run" if missing else "not reproduced"
-    needed = ceil(claim.share * len(found))
-    if refuted > len(found) - needed:
+    needed = ceil(claim.share * len(findings))
+    if refuted > len(findings) - needed:
         return "not reproduced where run" if missing and claim.share < 1 else "not reproduced"
     if shown >= needed:
         return "reproduced where run" if missing else "reproduced"
     return "undecided"
 
 
-def _reason(outcome: Outcome, found: Sequence[Finding], missing: Sequence[str]) -> str:
+def _reason(outcome: Outcome, findings: Sequence[Finding], missing: Sequence[str]) -> str:
     if outcome == "no verdict":
         return _listed(list(dict.fromkeys(missing)))
-    return _listed([f.words for f in decisive(outcome, found)])
+    return _listed([f.words for f in decisive(outcome, findings)])
 
 
-def decisive(outcome: Outcome, found: Sequence[Finding]) -> list[Finding]:
+def decisive(outcome: Outcome, findings: Sequence[Finding]) -> list[Finding]:
     """The findings that made the outcome what it is."""
     if outcome == "undecided":
-        return [f for f in found if f.sign <= 0]
-    if outcome.startswith("not reproduced"):
-        worst = min(f.sign for f in found)
-        return [f for f in found if f.sign == worst]
-    return list(found)
+        return [f for f in findings if f.sign <= 0]
+    if outcome in ("not reproduced", "not reproduced where run"):
+        worst = min(f.sign for f in findings)
+        return [f for f in findings if f.sign == worst]
+    return list(findings)
 
 
 def _listed(sentences: Sequence[str]) -> str:
@@ -217,12 +217,12 @@ def deviations(study: Study, paper: Study | None) -> tuple[str, ...]:
     """In words, once each: what of a study is not as the paper's; nothing where there is no study of the paper."""
     if paper is None or study.quick:
         return ()
-    found = [*_trial_changes(study, paper)]
+    changes = [*_trial_changes(study, paper)]
     for part in study.parts:
-        found += _part_changes(part, paper)
+        changes += _part_changes(part, paper)
     for row in study.rows:
-        found += _row_changes(row, paper)
-    return tuple(dict.fromkeys(found))
+        changes += _row_changes(row, paper)
+    return tuple(dict.fromkeys(changes))
 
 
 def changed(row: Row, part: Part, study: Study, paper: Study | None) -> str:

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from apical import imports
-from apical.report.charts import Chart, Palette, Pictures
+from apical.report.charts import Palette, Pictures
 from apical.report.claims.verdicts import OUTCOMES, decisive
 from apical.report.difference import StudyDiff
 from apical.report.draw import inline
 from apical.report.gathering import Report, Section, Trial, progress
 from apical.report.numbers import show, show_count, show_p
-from apical.report.tables import Table
+from apical.report.tables import columns_of
 
 SHORT = 16
 """Letters of a digest that name a trial on the page."""
@@ -52,10 +52,7 @@ def page(
             show_count=show_count,
             variable=report.palette.variable,
             short=lambda digests: " ".join(digest[:SHORT] for digest in digests),
-            has_paper=has_paper,
-            value_head=value_head,
-            has_tests=has_tests,
-            has_solved=has_solved,
+            columns_of=columns_of,
             progress=progress,
             decisive=lambda v: decisive(v.outcome, v.findings),
             label=_label,
@@ -64,37 +61,11 @@ def page(
     )
 
 
-def has_paper(table: Table) -> bool:
-    """True where the paper prints a number for a row of the table."""
-    return any(line.paper for line in table.lines)
-
-
-def value_head(table: Table) -> str:
-    """What the column of best trials is called: ours beside the paper's, or what it is."""
-    return "Ours" if has_paper(table) else "Test (best)"
-
-
-def has_tests(table: Table) -> bool:
-    """True where rows of the table were tested against each other."""
-    return any(line.baseline or line.rival for line in table.lines)
-
-
-def has_solved(table: Table) -> bool:
-    """True where it is told how many trials solve the task."""
-    return any(line.solved for line in table.lines)
-
-
 def duration(seconds: float) -> str:
     """Seconds in words that a person plans with."""
     if seconds < 90:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-
-
-def charts_of(report: Report) -> list[Chart]:
-    """Every chart of the page, once by name."""
-    galleries = [g for section in report.sections for g in section.galleries] + list(report.overview)
-    return list({chart.name: chart for gallery in galleries for chart in gallery.charts}.values())
 
 
 def _css(palette: Palette) -> str:

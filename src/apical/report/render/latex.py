@@ -5,11 +5,9 @@ from collections.abc import Sequence
 
 from apical.report.charts import Chart, Pictures, slug
 from apical.report.claims.verdicts import Verdict
-from apical.report.comparison import Comparison
 from apical.report.gathering import Report, Section, marks, progress
-from apical.report.numbers import show_p
-from apical.report.render.html import charts_of, has_paper, has_solved, has_tests, value_head
-from apical.report.tables import Data, Line, Table
+from apical.report.numbers import Data, show_p
+from apical.report.tables import Cell, Table, columns_of
 
 _COMMANDS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -54,7 +52,7 @@ def latex(report: Report) -> str:
     parts += _claims(report.verdicts)
     for section in report.sections:
         parts += _section(section)
-    parts += _figures(charts_of(report))
+    parts += _figures(report.charts)
     return "\n".join([*parts, r"\end{document}", ""])
 
 
@@ -85,21 +83,19 @@ def table_file(section: Section, table: Table) -> str:
 
 def table_text(section: Section, table: Table) -> str:
     """One table, in the paper's form with its numbers beside ours."""
-    paper = has_paper(table)
-    heads = ["Unit", "Parameter", *(["Paper"] if paper else []), value_head(table), *(["Diff."] if paper else [])]
-    heads += [r"Mean $\pm$ sd", "Trials", *(["Solved"] if has_solved(table) else [])]
-    heads += ["$p$: baseline (Holm)", "$p$: rival (Holm)"] if has_tests(table) else []
-    groups = [[_line(line, table) for line in lines] for _, lines in table.groups]
+    columns = columns_of(table)
+    heads = [column.latex or escape(column.title(table)) for column in columns]
+    groups = [[_row([_cell(column.cell(line)) for column in columns]) for line in lines] for _, lines in table.groups]
     body = "\n\\midrule\n".join("\n".join(rows) for rows in groups)
-    difference = DIFFERENCE if paper else ""
-    marked = f" {MARKED}" if has_tests(table) else ""
+    difference = DIFFERENCE if table.has_paper else ""
+    marked = f" {MARKED}" if table.has_tests else ""
     remarks = "".join(f" {escape(r)}" for r in table.remarks)
     named = f"{escape(section.title)}. {escape(table.title)}: {escape(table.heading)}."
-    caption = f"{named} {value_head(table)}: {CHOSEN}{difference}{marked}{remarks}"
-    columns = "ll" + "r" * (len(heads) - 2)
+    caption = f"{named} {table.value_head}: {CHOSEN}{difference}{marked}{remarks}"
+    alignment = "".join("r" if column.right else "l" for column in columns)
     return "\n".join([
         r"\begin{table}[htbp]", r"\centering", r"\footnotesize\setlength{\tabcolsep}{3pt}",
-        rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}",
+        rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{alignment}}}",
         r"\toprule", " & ".join(heads) + r" \\", r"\midrule", body, r"\bottomrule", r"\end{tabular}", r"\end{table}",
         "",
     ])  # fmt: skip
@@ -126,25 +122,14 @@ def _data(data: Data) -> str:
     return rf"{{\footnotesize Data: {escape(data.name)}{changes}, train / validation / test {sizes}.{classes}\par}}"
 
 
-def _line(line: Line, table: Table) -> str:
-    paper = has_paper(table)
-    ours = "--" if line.ours is None else escape(line.ours.text)
-    ours = rf"\textbf{{{ours}}}" if line.best else ours
-    mean = "--" if line.mean is None else escape(line.mean.text)
-    mean += rf" $\pm$ {escape(line.deviation.text)}" if line.deviation else ""
-    cells = [escape(line.label), escape(line.parameter) or "--"]
-    cells += [escape(line.paper + line.paper_mark) or "--"] if paper else []
-    cells += [ours + escape(line.mark)]
-    cells += [escape(line.difference.text) if line.difference else "--"] if paper else []
-    cells += [mean, escape(line.trials), *([escape(line.solved) or "--"] if has_solved(table) else [])]
-    return _row([*cells, *([_p(line.baseline), _p(line.rival)] if has_tests(table) else [])])
-
-
-def _p(found: Comparison | None) -> str:
-    """Short enough for a page: an arrow for better, worse or neither."""
-    if found is None:
-        return "--"
-    return f"{ARROWS[found.direction]}{escape(f'{show_p(found.p_value)} ({show_p(found.p_holm)})')}"
+def _cell(cell: Cell) -> str:
+    if cell.test is not None:  # short enough for a page: an arrow for better, worse or neither
+        return ARROWS[cell.test.direction] + escape(f"{show_p(cell.test.p_value)} ({show_p(cell.test.p_holm)})")
+    if cell.number is not None:
+        text = escape(cell.number.text)
+        text = (rf"\textbf{{{text}}}" if cell.strong else text) + escape(cell.mark or "")
+        return rf"{text} $\pm$ {escape(cell.spread.text)}" if cell.spread else text
+    return escape(cell.text + (cell.mark or "")) or "--"
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -1,14 +1,12 @@
 """The report as Markdown: names are escaped, so that they come out as text."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from apical.report.claims.verdicts import Verdict
-from apical.report.comparison import Comparison
 from apical.report.gathering import Report, Section, marks, progress
-from apical.report.numbers import MISSING, show_p
-from apical.report.render.html import charts_of, has_paper, has_solved, has_tests, value_head
-from apical.report.tables import Data, Line, Table
+from apical.report.numbers import MISSING, Data, show_p
+from apical.report.tables import Cell, Table, columns_of
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$^&@-]|:(?=\S)|=(?==)|^[:=])")
 """What may mean something in Markdown; a colon only where an address or a symbol could begin, = where it repeats."""
@@ -16,7 +14,6 @@ SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$^&@-]|:(?=\S)|=(?==)|^[:=])")
 
 PAIRS = 12
 """How many pairs of a claim its row names."""
-Column = tuple[str, Callable[[Line], str], bool]
 
 
 def escape(text: str) -> str:
@@ -31,7 +28,7 @@ def markdown(report: Report) -> str:
     blocks += claims(report)
     for section in report.sections:
         blocks += _section(section)
-    blocks += ["## Figures", *(f"![{escape(c.alt)}](figures/{c.name}.svg)" for c in charts_of(report))]
+    blocks += ["## Figures", *(f"![{escape(c.alt)}](figures/{c.name}.svg)" for c in report.charts)]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -95,8 +92,12 @@ def _section(section: Section) -> list[str]:
     blocks += [escape(line) for line in (study.source, *study.notes) if line]
     if not section.results.finished:
         blocks.append(f"**Unfinished.** {escape(progress(section))}. This runs the rest: {escape(section.command)}")
-    for found in section.tables:
-        blocks += [f"### {escape(found.title)}: {escape(found.heading)}", _table(found), *map(escape, found.remarks)]
+    for results in section.tables:
+        blocks += [
+            f"### {escape(results.title)}: {escape(results.heading)}",
+            _table(results),
+            *map(escape, results.remarks),
+        ]
     blocks += ["### Data", _data(section.data)]
     if section.results.missing:
         blocks += ["### Missing", "\n".join(f"- {escape(line)}" for line in section.results.missing)]
@@ -105,12 +106,12 @@ def _section(section: Section) -> list[str]:
     return [*blocks, "### Circumstances", "\n".join(facts) or "No trial has run yet."]
 
 
-def _data(found: Sequence[Data]) -> str:
+def _data(data: Sequence[Data]) -> str:
     heads = ("Data set", "Changed", "Train", "Validation", "Test", "Classes")
     rows = [
         (escape(d.name), escape(d.changes) or MISSING, *map(_size, (d.train, d.validation, d.test)),
          f"{len(d.classes)}: {escape(d.named)}" if d.classes else MISSING)
-        for d in found
+        for d in data
     ]  # fmt: skip
     return table(heads, rows, right=(2, 3, 4))
 
@@ -119,47 +120,17 @@ def _size(count: int | None) -> str:
     return MISSING if count is None else f"{count:,}"
 
 
-def _table(found: Table) -> str:
-    columns = columns_of(found)
-    rows = [[cell(line) for _, cell, _ in columns] for line in found.lines]
-    return table([head for head, _, _ in columns], rows, right=[k for k, c in enumerate(columns) if c[2]])
+def _table(results: Table) -> str:
+    columns = columns_of(results)
+    rows = [[_cell(column.cell(line)) for column in columns] for line in results.lines]
+    heads = [column.title(results) for column in columns]
+    return table(heads, rows, right=[k for k, column in enumerate(columns) if column.right])
 
 
-def columns_of(found: Table) -> list[Column]:
-    """Head, cell and whether it is a number, of the columns that this table needs."""
-    paper: list[Column] = [("Paper", lambda x: escape(f"{x.paper}{x.paper_mark}") or MISSING, True)]
-    difference: list[Column] = [("Ours − paper", lambda x: x.difference.text if x.difference else MISSING, True)]
-    solved: list[Column] = [("Solved", lambda x: escape(x.solved) or MISSING, True)]
-    tests: list[Column] = [
-        ("p: baseline (Holm)", lambda x: _p(x.baseline), True),
-        ("p: best rival (Holm)", lambda x: _p(x.rival), True),
-    ]
-    return [
-        ("Unit", lambda x: escape(x.label), False),
-        ("Parameter", lambda x: escape(x.parameter) or MISSING, False),
-        *(paper if has_paper(found) else []),
-        (value_head(found), _ours, True),
-        *(difference if has_paper(found) else []),
-        ("Mean ± sd", _mean, True),
-        ("Trials", lambda x: x.trials, True),
-        *(solved if has_solved(found) else []),
-        *(tests if has_tests(found) else []),
-    ]
-
-
-def _ours(line: Line) -> str:
-    if line.ours is None:
-        return MISSING
-    return f"**{line.ours.text}**{line.mark}" if line.best else f"{line.ours.text}{line.mark}"
-
-
-def _mean(line: Line) -> str:
-    if line.mean is None:
-        return MISSING
-    return f"{line.mean.text} ± {line.deviation.text}" if line.deviation else line.mean.text
-
-
-def _p(found: Comparison | None) -> str:
-    if found is None:
-        return MISSING
-    return escape(f"{found.direction} {show_p(found.p_value)} ({show_p(found.p_holm)})".strip())
+def _cell(cell: Cell) -> str:
+    if cell.test is not None:
+        return escape(f"{cell.test.direction} {show_p(cell.test.p_value)} ({show_p(cell.test.p_holm)})".strip())
+    if cell.number is not None:
+        text = (f"**{cell.number.text}**" if cell.strong else cell.number.text) + (cell.mark or "")
+        return f"{text} ± {cell.spread.text}" if cell.spread else text
+    return escape(cell.text + (cell.mark or "")) or MISSING
