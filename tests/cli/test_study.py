@@ -133,7 +133,7 @@ def test_list_names_every_shipped_study(capsys):
 
 
 def test_the_first_list_says_what_it_measures_and_the_next_has_nothing_to_say(monkeypatch, capsys):
-    monkeypatch.setattr(study.listing, "names", lambda: ("approximation",))
+    monkeypatch.setattr("apical.study.listing.names", lambda: ("approximation",))
     assert cli.run(["study", "list"]) == 0
     said = capsys.readouterr().err.splitlines()
     assert [line.partition(",")[0] for line in said] == ["measuring mlp-approx on sin", "measuring mlp-approx on sinc"]

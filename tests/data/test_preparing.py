@@ -203,7 +203,7 @@ def test_moroco_with_other_bytes_is_refused(home, fabricate):
         ("tiny-imagenet", "train/*/images/*_3.JPEG", lambda d: d[:200], "damaged image"),
         ("tiny-imagenet", "train/*/images/*_3.JPEG", lambda d: b"<html>", "web page"),
         ("tiny-imagenet", "train/*/images/*_3.JPEG", lambda d: b"", "damaged image"),
-        ("tiny-imagenet", "wnids.txt", lambda d: b"n99999999", "no class of Tiny ImageNet"),
+        ("tiny-imagenet", "wnids.txt", lambda d: b"n99999999", "not a class of Tiny ImageNet"),
         ("tiny-imagenet", "wnids.txt", lambda d: b"\xff\xfe", "not UTF-8"),
         ("tiny-imagenet", "val/val_annotations.txt", lambda d: d + b"../../x.JPEG\tn02124075\n", "line 7 of"),
         ("tiny-imagenet", "val/val_annotations.txt", lambda d: d + d, "occurs twice|damaged|twice"),

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
-from apical.errors import ApicalError, MissingExtraError
+from apical.errors import ApicalError, MissingExtraError, unknown
 
 JOBS = {
     "Have a look": {
@@ -57,7 +57,7 @@ def run(arguments: list[str]) -> int:
         print(f"apical {version('apical')}")
         return 0
     if arguments[0] not in COMMANDS:
-        print(f"apical: {_unknown(arguments[0])}", file=sys.stderr)
+        print(f"apical: {unknown('command', arguments[0], COMMANDS, 'see apical --help')}", file=sys.stderr)
         return 2
     try:
         return _run_command(arguments[0], arguments[1:])
@@ -95,14 +95,6 @@ def overview() -> str:
             "  apical study run table-fashion-mlp --quick",
         ]
     )
-
-
-def _unknown(name: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415  only who mistypes waits for it
-
-    close = get_close_matches(name.lower(), COMMANDS, n=1)
-    hint = f"did you mean {close[0]!r}? T" if close else "t"
-    return f"{name!r} is no command; {hint}here are {', '.join(COMMANDS)}: see apical --help"
 
 
 def _run_command(name: str, arguments: list[str]) -> int:

@@ -28,7 +28,7 @@ class Shell(StrEnum):
         "apical completion fish > ~/.config/fish/completions/apical.fish",
     ),
 )
-def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")]) -> None:
+def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print the file that lets your shell complete apical's commands, options and names.
 
     Put it where your shell looks for such files and open a new shell; do so again after an update of apical. The names
@@ -45,7 +45,7 @@ def values() -> dict[str, tuple[str, ...]]:
     from apical.study.engines.base import ENGINES  # noqa: PLC0415
 
     sets, studies = tuple(names()), tuple(study.names())
-    found = {
+    words = {
         "--unit": Unit.kinds(),
         "--model": tuple(models.list()),
         "--data": sets,
@@ -56,7 +56,7 @@ def values() -> dict[str, tuple[str, ...]]:
         "report": studies,
         "completion": tuple(Shell),
     }
-    return found | {f"data {name}": sets for name in ("prepare", "verify", "describe", "show")}
+    return words | {f"data {name}": sets for name in ("prepare", "verify", "describe", "show")}
 
 
 def bash() -> str:

@@ -23,7 +23,9 @@ app = command()
     ),
 )
 def convert(
-    model: Annotated[str, typer.Argument(help="The network: package.module:factory, called without arguments.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="The network: package.module:factory, called without arguments.")
+    ],
     unit: Annotated[str, typer.Option(help='The neuron to put in, e.g. ada or "pynada(alpha=0.3,c=1)".')] = "ada",
     only: Annotated[
         str | None, typer.Option(help="Convert only names that this regular expression is found in.")
@@ -86,7 +88,7 @@ def _pattern(only: str | None) -> re.Pattern[str] | None:
     try:
         return None if only is None else re.compile(only)
     except re.error as error:
-        raise InvalidArgumentError(f"--only is {only!r}, which is no regular expression ({error})") from error
+        raise InvalidArgumentError(f"--only is {only!r}, which is not a regular expression ({error})") from error
 
 
 def _shape(text: str) -> tuple[int, ...]:

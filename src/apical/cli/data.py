@@ -25,7 +25,7 @@ app = group(
     "apical data show fashion-mnist -o samples.png",
 )
 
-Name = Annotated[str, typer.Argument(help="A name from `apical data list`.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A name from `apical data list`.")]
 Partial = Annotated[bool, typer.Option("--partial", help="Accept a subset in the official layout, and mark it so.")]
 
 
@@ -86,21 +86,21 @@ def verify(name: Name, root: Root = None, partial: Partial = False) -> None:
 def list_() -> None:
     """What there is, what is ready, how large it is, and where."""
     table = Table("name", "state", "size", "licence", box=None, pad_edge=False)
-    places, found = [], []
+    places, waiting = [], []
     for status in data.statuses():
         size = f"{status.size / 1e6:,.0f} MB" if status.size else status.recipe.space
         table.add_row(status.recipe.name, status.state, size, status.recipe.licence)
         if status.where is not None and status.where not in places:
             places.append(status.where)
-        if status.found is not None:
-            found.append(
-                f"{status.recipe.name}: its files are in {status.found} and will be used, nothing is downloaded"
+        if status.files is not None:
+            waiting.append(
+                f"{status.recipe.name}: its files are in {status.files} and will be used, nothing is downloaded"
             )
     Console(width=None if Console().is_terminal else 140, markup=False, highlight=False).print(table)
     print(f"data folder: {data.home()} (set APICAL_HOME to change it)")
     for place in places:
         print(f"  {place}")
-    print(*found, sep="\n", end="\n" if found else "")
+    print(*waiting, sep="\n", end="\n" if waiting else "")
 
 
 @app.command(epilog=shown("apical data describe crema-d"))
@@ -111,7 +111,9 @@ def describe(name: Name) -> None:
 
 @app.command(epilog=shown('apical data show fashion-mnist --corrupt "input-noise(sigma=0.3)" -o noisy.png'))
 def show(
-    name: Annotated[str, typer.Argument(help="A name from `apical data list`, or the path of your own data.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name from `apical data list`, or the path of your own data.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page: .png, .pdf or .svg.")],
     root: Root = None,
     partial: Partial = False,

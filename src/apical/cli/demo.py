@@ -44,9 +44,9 @@ def demo(
 def _run_study(name: str, output: Path, words: str) -> StudyResults:
     """A quick study with its progress and its table."""
     print(f"\n{words}: tuned by validation, then tested once\n", flush=True)
-    found = study.load(name, quick=True)
+    quick = study.load(name, quick=True)
     with screen.progress() as tell:
-        results = study.run(found, output / "studies" / found.name, progress=tell)
+        results = study.run(quick, output / "studies" / quick.name, progress=tell)
     screen.print_results(results)
     return results
 

@@ -12,7 +12,7 @@ from apical.study.directory import HOME, STUDY
 def _there(root: Path | None) -> Path | None:
     """Refuse a path that is not there, though data that is prepared already would not need it."""
     if root is not None and not root.expanduser().exists():
-        raise InvalidArgumentError(f"--root is {root}, but there is no such folder or archive: mend it or leave it out")
+        raise InvalidArgumentError(f"--root is {root}, but there is no such folder or archive: fix or omit it")
     return root
 
 
@@ -32,7 +32,7 @@ def study_directory(where: str) -> Path:
             return folder
     quick = Path(HOME) / f"{where}-quick"
     hint = f"did you mean {quick.name!r}?" if (quick / STUDY).is_file() else f"run it with `apical study run {where}`"
-    raise InvalidArgumentError(f"{where!r} is no study directory, and neither is {usual}: {hint}")
+    raise InvalidArgumentError(f"there is no study directory {where!r} or {str(usual)!r}: {hint}")
 
 
 # One style for the help of every command: plain text, what it does, its options, examples that can be copied.

@@ -22,8 +22,10 @@ app = command()
     )
 )
 def show(
-    directory: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    inputs: Annotated[list[Path], typer.Argument(help="Images, .wav clips, .txt texts, or .npz with an array x.")],
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    inputs: Annotated[
+        list[Path], typer.Argument(metavar="SAMPLE", help="Images, .wav clips, .txt texts, or .npz with an array x.")
+    ],
     csv_: Annotated[Path | None, typer.Option("--csv", help="Write CSV to this file (- for the screen).")] = None,
     top: Annotated[int, typer.Option(min=1, help="Classes shown for each sample in the table.")] = 3,
 ) -> None:
@@ -34,29 +36,29 @@ def show(
     """
     if csv_ is not None and csv_ != Path("-") and not csv_.parent.is_dir():
         raise InvalidArgumentError(f"--csv is {csv_}, but the folder {csv_.parent} does not exist: create it first")
-    found = predict(directory, inputs)
+    predictions = predict(directory, inputs)
     if csv_ is None:
-        _print_table(found, top)
+        _print_table(predictions, top)
     elif csv_ == Path("-"):
-        _write_csv(found, sys.stdout)
+        _write_csv(predictions, sys.stdout)
     else:
         with csv_.open("w", encoding="utf-8", newline="") as file:
-            _write_csv(found, file)
-        print(f"wrote {csv_}: {len(found)} samples")
+            _write_csv(predictions, file)
+        print(f"wrote {csv_}: {len(predictions)} samples")
 
 
-def _print_table(found: list[Prediction], top: int) -> None:
+def _print_table(predictions: list[Prediction], top: int) -> None:
     table = Table("sample", "prediction", "probabilities", box=None, pad_edge=False)
-    for p in found:
+    for p in predictions:
         shares = list((p.probabilities or {}).items())[:top]
         table.add_row(p.source, p.best, ", ".join(f"{name} {share:.3f}" for name, share in shares))
     console = Console(markup=False, highlight=False)
     Console(width=None if console.is_terminal else 200, markup=False, highlight=False).print(table)
 
 
-def _write_csv(found: list[Prediction], file: object) -> None:
+def _write_csv(predictions: list[Prediction], file: object) -> None:
     writer = csv.writer(file, lineterminator="\n")  # type: ignore[arg-type]
-    classes = sorted(found[0].probabilities) if found and found[0].probabilities else []
+    classes = sorted(predictions[0].probabilities) if predictions and predictions[0].probabilities else []
     writer.writerow(["sample", "prediction", *classes])
-    for p in found:
+    for p in predictions:
         writer.writerow([p.source, p.best, *(f"{(p.probabilities or {})[name]:.6f}" for name in classes)])

@@ -22,7 +22,9 @@ app = command()
     ),
 )
 def report(
-    studies: Annotated[list[str], typer.Argument(help="Study directories, or names of studies in ./studies.")],
+    studies: Annotated[
+        list[str], typer.Argument(metavar="STUDY", help="Study directories, or names of studies in ./studies.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the report.")] = Path("report"),
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Put two studies side by side.")] = False,

@@ -165,8 +165,8 @@ def result_cells(row: RowResults) -> tuple[str, ...]:
 
 
 def _paper(row: RowResults) -> str:
-    found = row.row.paper.get(row.part.metric)
-    return f"{found.value:g}" if found else ""
+    printed = row.row.paper.get(row.part.metric)
+    return f"{printed.value:g}" if printed else ""
 
 
 def number(metric: str, value: float) -> str:
@@ -209,13 +209,13 @@ def _every(results: StudyResults) -> Iterator[TrialRecord]:
 def print_trial(folder: Path, start: str) -> None:
     """What a trial is and how it went."""
     results = study.read(folder)
-    found = {t.digest: t for t in _every(results) if t.digest.startswith(start)}
-    if len(found) != 1:
+    trials = {t.digest: t for t in _every(results) if t.digest.startswith(start)}
+    if len(trials) != 1:
         raise InvalidArgumentError(
-            f"{len(found)} trials of {folder} begin with {start!r}: "
+            f"{len(trials)} trials of {folder} begin with {start!r}: "
             f"apical study export {folder} -o trials.csv lists them all"
         )
-    (trial,) = found.values()
+    (trial,) = trials.values()
     table = Table.grid(padding=(0, 2))
     for name, value in _facts(trial):
         table.add_row(name, value)
@@ -257,10 +257,10 @@ def print_list(*, time: bool) -> None:
     head = ("study", "what", "rows", "trials", "data", *(["time here", "quick"] if time else []))
     table = Table(*head, box=None, pad_edge=False)
     for entry in _catalogue(time):
-        found = entry.study
+        study = entry.study
         needs = ", ".join(f"{name} ({state})" for name, state in entry.data.items())
         times = [clock(s) if s is not None else "?" for s in (entry.seconds, entry.quick_seconds)]
-        cells = (found.name, found.source or found.title, str(entry.rows), str(entry.trials), needs)
+        cells = (study.name, study.source or study.title, str(entry.rows), str(entry.trials), needs)
         table.add_row(*cells, *(times if time else []))
     screen().print(table)
     print("apical study run NAME, or apical study run NAME --quick for a reduced variant")

@@ -27,8 +27,10 @@ app = group(
 
 STOPPED = 130
 
-Name = Annotated[str, typer.Argument(help="A name from `apical study list`, a study file, or a study directory.")]
-Where = Annotated[str, typer.Argument(help="A study directory, or the name of the study in studies/.")]
+Name = Annotated[
+    str, typer.Argument(metavar="STUDY", help="A name from `apical study list`, a study file, or a study directory.")
+]
+Where = Annotated[str, typer.Argument(metavar="STUDY", help="A study directory, or the name of the study in studies/.")]
 Directory = Annotated[
     Path | None, typer.Option("--directory", "-d", help="The study directory; by default studies/NAME.")
 ]
@@ -143,7 +145,9 @@ def watch(
 @app.command(epilog=shown("apical study show table-fashion-mlp 3f2a91"))
 def show(
     where: Where,
-    trial: Annotated[str, typer.Argument(help="The start of a trial's digest, as status and export show it.")],
+    trial: Annotated[
+        str, typer.Argument(metavar="DIGEST", help="The start of a trial's digest, as status and export show it.")
+    ],
 ) -> None:
     """One trial: what it is, how it went, where it lies."""
     screen.print_trial(study_directory(where), trial)
@@ -152,7 +156,9 @@ def show(
 @app.command(epilog=shown("apical study retry table-fashion-mlp"))
 def retry(
     where: Where,
-    trials: Annotated[list[str] | None, typer.Argument(help="Starts of digests; by default all that failed.")] = None,
+    trials: Annotated[
+        list[str] | None, typer.Argument(metavar="DIGEST", help="Starts of digests; by default all that failed.")
+    ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All that failed, which is the default.")] = False,
 ) -> None:
     """Let failed and damaged trials be run again by the next `run`."""
@@ -172,8 +178,12 @@ def export(
 
 @app.command(epilog=shown("apical study merge studies/all studies/laptop studies/cluster"))
 def merge(
-    target: Annotated[Path, typer.Argument(help="The directory that receives; made where it is not there.")],
-    sources: Annotated[list[Path], typer.Argument(help="Directories of the same study; they stay as they are.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="TARGET", help="The directory that receives; made where it is not there.")
+    ],
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="SOURCE", help="Directories of the same study; they stay as they are.")
+    ],
 ) -> None:
     """Bring the trials of several directories together.
 
@@ -212,7 +222,7 @@ def list_(
 
 
 @app.command(epilog=shown("apical study new my-study.toml"))
-def new(path: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:
+def new(path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]) -> None:
     """Write a commented study file for your own data, network and rows."""
     if path.exists():
         raise InvalidArgumentError(f"{path} is there already: name another file")

@@ -100,16 +100,16 @@ def _values(pairs: list[str] | None) -> dict[str, Any]:
     """name=value pairs, the values as TOML reads them, or as text where it cannot."""
     import tomllib  # noqa: PLC0415
 
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for pair in pairs or ():
         name, equals, text = (part.strip() for part in pair.partition("="))
         if not equals or not name.isidentifier():
             raise InvalidArgumentError(f"{pair!r} is not understood: write name=value")
         try:
-            found[name] = tomllib.loads(f"value = {text}")["value"]
+            values[name] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
-            found[name] = text
-    return found
+            values[name] = text
+    return values
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def _conclude(result: TrialResult, folder: Path, *, test: bool) -> int:
     name = result.spec.metric
     words = [f"validation {name} {result.metric:.4f} (epoch {result.best_epoch})"]
     if test:
-        found = TestResult.load(folder) if (folder / OUTPUTS).exists() else evaluate(result)
-        words.append(f"test {name} {found.scores[name]:.4f}")
+        tested = TestResult.load(folder) if (folder / OUTPUTS).exists() else evaluate(result)
+        words.append(f"test {name} {tested.scores[name]:.4f}")
     print(", ".join([*words, f"folder {folder}"]))
     return 0

@@ -56,24 +56,24 @@ def flat() -> Iterator[Command]:
         yield from command.commands
 
 
-def _command(path: tuple[str, ...], found: Any) -> Command:
-    below = getattr(found, "commands", {})
-    text = cleandoc(found.help or "")
+def _command(path: tuple[str, ...], given: Any) -> Command:
+    below = getattr(given, "commands", {})
+    text = cleandoc(given.help or "")
     summary = COMMANDS[path[0]] if len(path) == 1 else text.partition("\n\n")[0].replace("\n", " ").rstrip(".")
-    examples = tuple(line.strip() for line in (found.epilog or "").splitlines()[2:])
-    parameters = tuple(_parameter(p) for p in found.params)
+    examples = tuple(line.strip() for line in (given.epilog or "").splitlines()[2:])
+    parameters = tuple(_parameter(p) for p in given.params)
     return Command(path, summary, text, examples, parameters, tuple(_command((*path, n), c) for n, c in below.items()))
 
 
-def _parameter(found: Any) -> Argument:
-    argument = found.param_type_name == "argument"
-    names = (found.name,) if argument else (*found.opts, *found.secondary_opts)
-    flag = getattr(found, "is_flag", False)
-    bare = flag or found.default is None or callable(found.default)
+def _parameter(given: Any) -> Argument:
+    argument = given.param_type_name == "argument"
+    names = (given.name,) if argument else (*given.opts, *given.secondary_opts)
+    flag = getattr(given, "is_flag", False)
+    bare = flag or given.default is None or callable(given.default)
     return Argument(
         names=names,
-        help=found.help or "",
+        help=given.help or "",
         flag=flag,
-        default="" if bare else str(found.default),
-        required=found.required,
+        default="" if bare else str(given.default),
+        required=given.required,
     )

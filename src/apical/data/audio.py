@@ -27,12 +27,12 @@ def decode_wav(data: bytes, *, origin: object, rate: int = RATE, samples: int = 
     refuse_truncated_wav(data, origin)
     soundfile = imports.optional("soundfile", extra="lab")
     try:
-        clip, found = soundfile.read(io.BytesIO(data), dtype="int16", always_2d=True)
+        clip, hertz = soundfile.read(io.BytesIO(data), dtype="int16", always_2d=True)
     except (RuntimeError, ValueError, TypeError, OSError, MemoryError, struct.error) as error:
         raise DataError(f"{origin} is a damaged WAV file ({one_line(error)})") from error
-    if found != rate or clip.shape[1] != 1 or not len(clip):
+    if hertz != rate or clip.shape[1] != 1 or not len(clip):
         raise DataError(
-            f"{origin} has {clip.shape[1]} channels at {found} Hz and {len(clip)} samples where 1 channel at {rate} Hz "
+            f"{origin} has {clip.shape[1]} channels at {hertz} Hz and {len(clip)} samples where 1 channel at {rate} Hz "
             "is expected"
         )
     out = np.zeros(samples, np.int16)

@@ -28,7 +28,7 @@ def read_file(path: Path, *, limit: int) -> bytes:
                 return file.read()
     except OSError as error:
         raise unreadable(path, error) from error
-    raise DataError(f"{path} is no file of at most {limit:,} bytes: it is not what its name says")
+    raise DataError(f"{path} is not a file of at most {limit:,} bytes: it is not what its name says")
 
 
 @contextmanager

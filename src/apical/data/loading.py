@@ -278,7 +278,7 @@ def list_csv(path: Path) -> Listing:
     for row in rows:
         given = Path(row["path"])
         if given.is_absolute() or ".." in given.parts or given.suffix.lower() not in (*SUFFIXES, ".wav"):
-            raise DataError(f"{path} lists {row['path'][:100]!r}, which is no image or .wav file beside or below it")
+            raise DataError(f"{path} lists {row['path'][:100]!r}, which is not an image or .wav beside or below it")
     labels = [r["target" if regression else "label"] for r in rows]
     return Listing(path.parent, [r["path"] for r in rows], labels, parts, regression)
 
@@ -307,7 +307,7 @@ def _numbers(texts: list[str], origin: object) -> NDArray[np.float32]:
     try:
         values = np.array([float(t) for t in texts], np.float64)
     except ValueError as error:
-        raise DataError(f"{origin} has a target that is no number ({error})") from error
+        raise DataError(f"{origin} has a target that is not a number ({error})") from error
     if not np.isfinite(values).all() or np.abs(values).max() > 1e30:
         raise DataError(f"{origin} has a target that is not finite")
     return values.astype(np.float32)

@@ -15,13 +15,13 @@ from apical.errors import DataError, InvalidArgumentError
 
 @dataclass(frozen=True)
 class Status:
-    """What `apical data list` says about one data set; `found`: where files lie that are not prepared yet."""
+    """What `apical data list` says about one data set; `files`: where those lie that are not prepared yet."""
 
     recipe: Recipe
     state: str
     size: int = 0
     where: Path | None = None
-    found: Path | None = None
+    files: Path | None = None
 
 
 def prepare(
@@ -73,8 +73,8 @@ def partial_folder(recipe: Recipe, place: Path) -> Path:
 
 def partial_folders(recipe: Recipe) -> list[Path]:
     """The subsets that are prepared."""
-    found = prepared_folder().glob(f"{recipe.store}.partial-*")
-    return sorted(p for p in found if (p / MANIFEST).is_file())
+    folders = prepared_folder().glob(f"{recipe.store}.partial-*")
+    return sorted(p for p in folders if (p / MANIFEST).is_file())
 
 
 def folder_of(recipe: Recipe, root: Path | None, *, partial: bool) -> Path | None:
@@ -113,7 +113,7 @@ def statuses() -> Iterator[Status]:
             continue
         folders = [p for p in (full_folder(recipe), *partial_folders(recipe)) if (p / MANIFEST).is_file()]
         if not folders:
-            yield Status(recipe, "not prepared", found=present(recipe, usual_places(recipe)))
+            yield Status(recipe, "not prepared", files=present(recipe, usual_places(recipe)))
         for folder in folders:
             store = Store(folder)
             yield Status(recipe, partial_mark(store) or "ready", store.size, folder)

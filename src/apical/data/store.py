@@ -19,7 +19,7 @@ from apical.data.archives import Progress, silent
 from apical.data.checks import reading, sha256_of_file
 from apical.data.keys import keys_of
 from apical.data.split import Parts, split_hash
-from apical.errors import DataError
+from apical.errors import DataError, unknown
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -202,7 +202,7 @@ class Store:
         """The rows of train, validation and test of a split by name."""
         names: Mapping[str, Any] = self.manifest["splits"]
         if split not in names:
-            raise DataError(f"there is no split {split!r}; there are {', '.join(map(repr, names))}")
+            raise DataError(unknown("split", split, names))
         return Parts(*(self.array(f"splits/{split}/{part}") for part in Parts._fields))
 
     def verify(self, *, progress: Progress = silent) -> None:

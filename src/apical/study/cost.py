@@ -264,7 +264,8 @@ def _path() -> Path:
 
 def _key(spec: TrialSpec, stack: int) -> str:
     """All that the time depends on: the network, its input, the batch, the stack, the versions, the machine."""
-    shape = RECIPES[spec.data].shape if spec.data in RECIPES else spec.data
+    recipe = RECIPES.get(spec.data)
+    shape = spec.data if recipe is None or recipe.make is not None else recipe.shape
     what = [spec.model, spec.dims, spec.unit, shape, spec.pad, spec.size, spec.batch, spec.convert, stack]
     where = [__version__, torch.__version__, platform.node(), platform.machine(), os.cpu_count()]
     return hashlib.sha256(json.dumps([what, where], sort_keys=True).encode()).hexdigest()[:32]

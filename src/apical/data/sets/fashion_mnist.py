@@ -87,9 +87,9 @@ def _read(folder: Path, name: str, *, check: bool) -> "np.ndarray[tuple[int, ...
     assert path is not None
     data = read_idx_bytes(path)
     array = parse_idx(data, origin=path)
-    if check and (found := hashlib.sha256(data).hexdigest()) != FILES[name]:
+    if check and (digest := hashlib.sha256(data).hexdigest()) != FILES[name]:
         raise DataError(
-            f"{path} is not Fashion-MNIST's: its unpacked bytes have the sha256 {found[:12]}..., "
+            f"{path} is not Fashion-MNIST's: its unpacked bytes have the sha256 {digest[:12]}..., "
             f"expected {FILES[name][:12]}...; fetch it again"
         )
     return array

@@ -92,7 +92,7 @@ def train_files(folder: Path, rank: dict[str, int]) -> list[tuple[Path, int]]:
     """Every training image and its class; a folder that is no class is an error."""
     folders = sorted(p for p in (folder / "train").iterdir() if p.is_dir())
     if strange := next((p.name for p in folders if p.name not in rank), None):
-        raise DataError(f"{folder / 'train'} holds the folder {strange!r}, which is no class of ImageNet")
+        raise DataError(f"{folder / 'train'} holds the folder {strange!r}, which is not a class of ImageNet")
     return [(path, rank[p.name]) for p in folders for path in sorted(p.glob("[!.]*.JPEG"))]
 
 

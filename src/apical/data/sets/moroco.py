@@ -57,10 +57,10 @@ def read_part(folder: Path, *, sha256: str | None = None) -> list[tuple[str, str
     path = folder / "samples.txt"
     data = read_file(path, limit=LIMIT)
     samples = parse_lines(data, origin=path)
-    found = hashlib.sha256(data).hexdigest()
-    if sha256 is not None and found != sha256:
+    digest = hashlib.sha256(data).hexdigest()
+    if sha256 is not None and digest != sha256:
         raise DataError(
-            f"{path} is not MOROCO's: sha256 {found[:12]}..., expected {sha256[:12]}...; fetch it again, "
+            f"{path} is not MOROCO's: sha256 {digest[:12]}..., expected {sha256[:12]}...; fetch it again, "
             "or say --partial if a subset is meant"
         )
     label_path = folder / "dialect_labels.txt"

@@ -54,7 +54,7 @@ def check_classes(listed: list[str], *, partial: bool) -> list[str]:
     """wnids.txt must be the official list or, if partial, classes of it."""
     strange = sorted(set(listed) - set(WNIDS))
     if strange:
-        raise DataError(f"wnids.txt names {strange[0][:20]!r}, which is no class of Tiny ImageNet")
+        raise DataError(f"wnids.txt names {strange[0][:20]!r}, which is not a class of Tiny ImageNet")
     expect(len(set(listed)), len(WNIDS), what="classes in wnids.txt", partial=partial)
     return sorted(set(listed))
 
@@ -62,7 +62,7 @@ def check_classes(listed: list[str], *, partial: bool) -> list[str]:
 def index_of(wnid: str) -> int:
     """The index of a class: its line in the official wnids.txt, whichever classes are at hand."""
     if wnid not in WNIDS:
-        raise DataError(f"{wnid[:20]!r} is no class of Tiny ImageNet")
+        raise DataError(f"{wnid[:20]!r} is not a class of Tiny ImageNet")
     return WNIDS.index(wnid)
 
 
