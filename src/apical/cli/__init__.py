@@ -16,6 +16,8 @@ JOBS = {
         "bench": "measure the activations on this machine",
     },
     "Use it in a network": {
+        "units": "list the neurons and activations there are, with their settings",
+        "models": "list the networks there are, with their dimensions",
         "convert": "show what conversion would do to a network, without writing anything",
         "train": "train one network on one data set, resumable at any time",
         "predict": "let a trained network name new images, clips, texts or numbers",

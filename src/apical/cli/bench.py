@@ -7,16 +7,23 @@ import typer
 from rich.progress import Progress
 
 from apical import bench, env
-from apical.cli.options import group, shown
+from apical.cli.options import Import, group, shown
 from apical.errors import InvalidArgumentError
 
 app = group("Measure apical on this machine.", "apical bench activations")
 
 
-@app.command(epilog=shown("apical bench activations --rounds 15 --csv activations.csv"))
+@app.command(
+    epilog=shown(
+        "apical bench activations --rounds 15 --csv activations.csv",
+        "apical bench activations --unit gelu --unit bump --import mine   # mine.py calls register_unit",
+    )
+)
 def activations(
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the figures are medians over them.")] = 15,
     csv: Annotated[Path | None, typer.Option(help="Also write the table to this file, as CSV.")] = None,
+    unit: Annotated[list[str] | None, typer.Option(help="Measure this standard unit too; may be repeated.")] = None,
+    import_: Import = None,
 ) -> None:
     """ADA against torch's SiLU and ReLU, forward and backward.
 
@@ -30,7 +37,9 @@ def activations(
     with Progress(transient=True) as bar:
         task = bar.add_task("", total=cases * rounds)
         timings = bench.activations.activations(
-            rounds=rounds, progress=lambda case, _, __: bar.update(task, advance=1, description=case)
+            rounds=rounds,
+            units=unit or (),
+            progress=lambda case, _, __: bar.update(task, advance=1, description=case),
         )
     print(bench.as_text(timings))
     facts = env.facts()

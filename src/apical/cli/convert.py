@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from apical.cli.options import command, shown
+from apical.cli.options import Import, command, shown
 from apical.errors import InvalidArgumentError
 
 app = command()
@@ -18,13 +18,14 @@ app = command()
     no_args_is_help=True,
     epilog=shown(
         "apical convert mynetworks:resnet --unit pynada",
+        "apical convert lenet --unit bump --import mine   # mine.py calls register_unit",
         'apical convert mynetworks:resnet --unit "pynada(alpha=0.3,c=1)" --input 8,3,224,224',
         "apical convert mynetworks:resnet --unit leaky_ada --kinds relu,tanh --only layer4",
     ),
 )
 def convert(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="The network: package.module:factory, called without arguments.")
+        str, typer.Argument(metavar="MODEL", help="A name from `apical models`, or package.module:factory.")
     ],
     unit: Annotated[str, typer.Option(help='The neuron to put in, e.g. ada or "pynada(alpha=0.3,c=1)".')] = "ada",
     only: Annotated[
@@ -35,12 +36,13 @@ def convert(
         str | None, typer.Option("--input", help="Shape of a random input, to show inactive and saturated shares.")
     ] = None,
     keep_function: Annotated[bool, typer.Option(help="Start apical branches at zero.")] = False,
+    import_: Import = None,
 ) -> None:
     """Show what convert_ would do to a network: a row for each activation. Nothing is written.
 
-    The network is what the function or class package.module:factory returns when it is called without arguments;
-    modules of the working directory are found too. Each row says what the activation was, what it becomes, and why one
-    is kept. Ends with 1 where nothing can be converted.
+    The network is one of `apical models`, with ReLU, or what the function or class package.module:factory returns when
+    it is called without arguments; modules of the working directory are found too. Each row says what the activation
+    was, what it becomes, and why one is kept. Ends with 1 where nothing can be converted.
     """
     import torch  # noqa: PLC0415 - after the arguments are read, so that --help answers at once
 
@@ -59,11 +61,16 @@ def convert(
 
 
 def _network(path: str) -> Any:
-    """What the factory `package.module:factory` returns; modules of the working directory are found too."""
+    """A network by its name, with ReLU, or what `package.module:factory` returns."""
+    from apical import models  # noqa: PLC0415  torch
+
+    if path in models.list():
+        return models.create(path, "relu" if models.takes_unit(path) else None)
     module, colon, name = path.partition(":")
     if not (module and colon and name):
         raise InvalidArgumentError(
-            f"{path!r} names no network: write package.module:factory, e.g. mypackage.nets:resnet"
+            f"{path!r} names no network: write package.module:factory, e.g. mypackage.nets:resnet, or one of "
+            + ", ".join(models.list())
         )
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)

@@ -1,5 +1,7 @@
 """Options that several commands have."""
 
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +20,31 @@ def _there(root: Path | None) -> Path | None:
 
 Root = Annotated[
     Path | None, typer.Option(callback=_there, help="The folder or archive that holds the official files.")
+]
+
+
+def _imported(modules: list[str] | None) -> list[str] | None:
+    for name in modules or ():
+        try:
+            import_module(name)
+        except Exception as error:  # somebody's module may raise anything
+            absent = isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]
+            fault = (
+                "there is no such module: name one that is installed or in the folder you work in, mine for mine.py"
+                if absent
+                else f"its import failed ({type(error).__name__}: {error}); --debug shows where"
+            )
+            raise InvalidArgumentError(f"--import {name}: {fault}") from error
+    return modules
+
+
+Import = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        callback=_imported,
+        help="A module of yours that registers units, networks, data or metrics; may be repeated.",
+    ),
 ]
 
 
@@ -62,3 +89,9 @@ def shown(*lines: str) -> str:
 
 def _nothing() -> None:
     """Without a callback, typer takes a group of one command for that command."""
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    """Columns of text, a line for each row."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from apical.cli.options import Root, command, shown
+from apical.cli.options import Import, Root, command, shown
 from apical.errors import InvalidArgumentError
 from apical.train import Event, Execution, TrialResult, TrialSpec, evaluate, run
 from apical.train.evaluation import OUTPUTS, TestResult
@@ -28,6 +28,7 @@ STOPPED = 130
         'apical train --data digits --model mlp-1 --unit "ada(alpha=0.3)" --epochs 5',
         "apical train --data fashion-mnist --model lenet --unit pynada",
         "apical train --data my-photos/ --model resnet-18 --set size=64 -o runs/photos",
+        "apical train --data digits --model mlp-1 --unit bump --import mine   # mine.py calls register_unit",
         "apical train --resume runs/photos",
     )
 )
@@ -55,6 +56,7 @@ def train(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder; by default runs/...")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     test: Annotated[bool, typer.Option("--test/--no-test", help="Open the test split, once, at the end.")] = True,
+    import_: Import = None,
 ) -> int:
     """Train one network on one data set; stop it at any time and start it again.
 

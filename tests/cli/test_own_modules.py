@@ -1,0 +1,126 @@
+"""`--import`: units, networks, data sets and metrics of a module in the folder one works in; and what lists them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from apical import cli, models
+from apical.nn import Unit
+
+MINE = """
+import numpy as np
+import torch
+from torch import nn
+import apical
+from apical import train
+
+apical.register_unit(
+    "bump", function=lambda x, width: torch.exp(-((x / width) ** 2)), parameters={"width": 1.0}, label="Bump"
+)
+
+
+def small(unit, *, inputs=2, outputs=2):
+    '''Eight neurons of mine.'''
+    layers = unit.layers()
+    return nn.Sequential(nn.Flatten(), layers.linear(inputs, 8), nn.Linear(8, outputs))
+
+
+def points():
+    x = np.random.default_rng(0).normal(size=(90, 2)).astype(np.float32)
+    return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
+
+
+apical.models.register("small", small)
+apical.data.register("points", points, shape=(2,), classes=2)
+train.register_metric(
+    name="hits", title="Hits", larger_is_better=True, task="classification",
+    compute=lambda outputs, targets: float((outputs.argmax(1) == targets).float().mean()),
+)
+"""
+
+
+def apical(folder: Path, *commands: str) -> str:
+    """What these commands print in one process that works in the folder; each has to end with 0."""
+    code = f"from apical import cli\nfor words in {[c.split() for c in commands]!r}: assert cli.run(words) == 0, words"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    np.savez(tmp_path / "new.npz", x=np.array([[3.0, 0.0], [-3.0, 0.0]]))
+    return tmp_path
+
+
+def test_a_network_unit_data_set_and_metric_of_ones_own_are_trained_and_predict(folder: Path) -> None:
+    small = "--data points --model small --unit bump(width=2) --set metric=hits --epochs 3 --lr 0.05 --threads 1"
+    text = apical(folder, f"train {small} -o run --import mine")
+    assert "test hits" in text
+    text = apical(folder, "predict run new.npz --import mine")
+    assert [line.split()[0] for line in text.splitlines()] == ["sample", "new.npz[0]", "new.npz[1]"]
+
+
+def test_units_and_networks_of_ones_own_are_listed_converted_and_measured(folder: Path) -> None:
+    text = apical(
+        folder,
+        "units --import mine",
+        "models --import mine",
+        "convert small --unit bump --import mine",
+        "convert mlp-1 --unit bump",  # the same process has imported it
+    )
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line]
+    assert ["bump", "Bump          width=1 or learn"] in lines
+    assert ["small", ("Eight neurons of mine.".ljust(59) + "inputs=2, outputs=2")] in lines
+    assert text.count("1 of 1") == 2
+
+
+def test_bench_measures_units(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from apical.bench import activations
+
+    monkeypatch.setattr(activations, "SHAPES", ((2, 3, 4, 4),))
+    units = ["--unit", "gelu", "--unit", "ada(alpha=learn,scope=channel)", "--import", "json"]
+    assert cli.run(["bench", "activations", "--rounds", "1", *units]) == 0
+    text = capsys.readouterr().out
+    assert text.count("gelu") == text.count("ada(alpha=learn,scope=channel)") == 2
+    assert cli.run(["bench", "activations", "--rounds", "1", "--unit", "pynada"]) == 1
+    assert "'pynada' is pyramidal" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["train", "convert mlp-1", "predict run x.png", "bench activations"])
+def test_a_module_that_cannot_be_imported_is_one_sentence(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([*command.split(), "--import", "no_such_module"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("apical: --import no_such_module: there is no such module: name one that is installed or in")
+    assert err.count("\n") == 1
+
+
+def test_a_module_that_fails_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken_units.py").write_text("import apical\napical.register_unit('ada', basal='relu', apical='relu')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert cli.run(["units", "--import", "broken_units"]) == 1
+    assert "its import failed (InvalidArgumentError: there is a unit 'ada' already" in capsys.readouterr().err
+
+
+def test_there_is_a_line_for_each_unit_and_each_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["units"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(Unit.kinds())
+    assert "leaky_ada     leaky ADA     alpha=1 or learn, c=0, leak=0.01" in lines
+    assert "pynswish      PyNSwish      relu + swish: beta=learn (from 1)" in lines
+    assert cli.run(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(models.list())
+    assert lines[0].split("  ")[0] == "mlp-1"
+    assert lines[0].endswith("  inputs=784, hidden=100, outputs=10")
+
+
+def test_units_are_listed_without_torch() -> None:
+    code = "import sys; from apical import cli; cli.run(['units']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
