@@ -76,9 +76,9 @@ def _evaluate(engine: devices.Plain, result: TrialResult, how: Any) -> TestResul
     network = network_of(result).to(engine.device)
     split = open_data(result.spec, how).test
     feed = Feed(split, evaluation_batch(split, result.spec.batch), device=engine.device)
-    found = collect(network, feed, engine)
-    assert found is not None
-    outputs = losses.find(result.spec.loss).answer(found[0]).numpy()
+    collected = collect(network, feed, engine)
+    assert collected is not None
+    outputs = losses.find(result.spec.loss).answer(collected[0]).numpy()
     data = io.BytesIO()
     np.savez(data, ids=split.ids, labels=np.asarray(split.labels), outputs=outputs.astype(np.float32))
     try:
@@ -155,14 +155,14 @@ def predict(trial: TrialResult | str | Path, inputs: Sequence[str | Path]) -> li
     settings = result.input["settings"]
     clean = {"sigma": 0.0} if "sigma" in settings else {}  # noise was for the trial's own samples
     how = _KINDS[result.input["kind"]](**settings | clean)
-    found: list[Prediction] = []
+    predictions: list[Prediction] = []
     for path in map(Path, inputs):
         raw = read_samples(path, result.input)
         names = [str(path)] if len(raw) == 1 else [f"{path}[{i}]" for i in range(len(raw))]
         for i in range(0, len(raw), AT_ONCE):
             part = np.array(raw[i : i + AT_ONCE])
-            found += _predicted(network, how(part, np.zeros(len(part), np.uint64), None), names[i:], result)
-    return found
+            predictions += _predicted(network, how(part, np.zeros(len(part), np.uint64), None), names[i:], result)
+    return predictions
 
 
 def _predicted(network: nn.Module, inputs: torch.Tensor, names: list[str], result: TrialResult) -> list[Prediction]:

@@ -106,14 +106,14 @@ def board(folder: Path) -> Iterator[tuple[Callback, ...]]:
 
 def scalars(record: dict[str, Any], prefix: str = "") -> dict[str, float]:
     """The numbers of a record by their path in it; what is not finite was stored as None and is left out."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for key, value in record.items():
         name = f"{prefix}/{key}" if prefix else key
         if isinstance(value, dict):
-            found |= scalars(value, name)
+            numbers |= scalars(value, name)
         elif isinstance(value, int | float) and name != "epoch":
-            found[name] = float(value)
-    return found
+            numbers[name] = float(value)
+    return numbers
 
 
 # Asked to stop: the signal sets a flag, the loop saves and leaves within a batch.
@@ -184,10 +184,10 @@ def fit(s: Session, *, stop: Stop, report: Reporter) -> State:
         s.seconds = perf_counter() - start
         if not s.finite():
             return "diverged"
-        found = validate(s, stop)
-        if found is None:
+        validated = validate(s, stop)
+        if validated is None:
             return s.leave(s.seconds)
-        record = s.end_epoch(found, perf_counter() - start - s.seconds)
+        record = s.end_epoch(validated, perf_counter() - start - s.seconds)
         if s.due():
             s.save()
         report.epoch(s.epoch, record)
@@ -197,10 +197,10 @@ def fit(s: Session, *, stop: Stop, report: Reporter) -> State:
 def validate(s: Session, stop: Stop | None = None) -> dict[str, float] | None:
     """Every metric of the task, and the loss, on the validation split; None where it was asked to stop."""
     s.network.eval()
-    found = collect(s.forward, s.validation, s.engine, stop)
-    if found is None:
+    collected = collect(s.forward, s.validation, s.engine, stop)
+    if collected is None:
         return None
-    return scores(s.spec.loss, *found)
+    return scores(s.spec.loss, *collected)
 
 
 def scores(loss: str, outputs: Tensor, labels: Tensor) -> dict[str, float]:

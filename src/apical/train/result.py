@@ -23,7 +23,7 @@ LAST, BEST, FINITE = "last.safetensors", "best.safetensors", "finite.safetensors
 class TrialResult:
     """A trial that ran: `state` is done, diverged (see `reason`) or stopped, and then `run` continues it.
 
-    `best_epoch` counts from 1 (0: the first weights); `validation` holds every metric of that model on the validation
+    `best_epoch` counts from 1 (0: the initial weights); `validation` holds every metric of that model on the validation
     split. Of a diverged trial, that model is the last one with finite weights. `history` has one entry for each epoch:
     learning rate, mean training loss (without the L2 penalty), validation metrics, learned values, dynamics. `timings`
     has the seconds of each epoch. `data` says which data it was, `input` how samples become inputs.

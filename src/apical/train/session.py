@@ -48,8 +48,8 @@ class Session:
         self.forward: Any = torch.compile(self.network) if execution.compile else self.network
         self.loss_function = losses.find(spec.loss)
         self.criterion = self.loss_function.compute
-        self.memory = optimiser_of(spec, self.network)
-        self.model, self.optimiser = engine.setup(self.forward, self.memory)
+        self.torch_optimiser = optimiser_of(spec, self.network)
+        self.model, self.optimiser = engine.setup(self.forward, self.torch_optimiser)
         self.epoch = self.batch = self.samples = 0
         self.loss_sum = self.seconds = 0.0
         self.history: list[dict[str, Any]] = []
@@ -71,7 +71,7 @@ class Session:
     def begin_epoch(self) -> None:
         """The epoch's learning rate and, at its first batch, its random state."""
         self.network.train()
-        set_rate(self.memory, self.spec.rate(self.epoch))
+        set_rate(self.torch_optimiser, self.spec.rate(self.epoch))
         if self.batch == 0:
             start_epoch(self.spec.seed, self.epoch, self.engine.rank)
 
@@ -122,7 +122,7 @@ class Session:
         random = {name: self.engine.gather(t) for name, t in rng_state(self.engine.device).items()}
         if self.engine.rank == 0:
             tensors = {f"model:{name}": t for name, t in self.state().items()}
-            tensors |= {f"optimiser:{name}": t for name, t in state_of(self.memory).items()}
+            tensors |= {f"optimiser:{name}": t for name, t in state_of(self.torch_optimiser).items()}
             tensors |= {f"random:{name}": t for name, t in random.items()}
             if not self._best_is_now():
                 tensors |= {f"best:{name}": t for name, t in self.best_weights.items()}
@@ -143,7 +143,7 @@ class Session:
         stored = checkpoint.load(path)
         facts = self._checked(path, stored.facts)
         copy_into(self.state(), stored.part("model"), what=str(path))
-        load_state(self.memory, stored.part("optimiser"))
+        load_state(self.torch_optimiser, stored.part("optimiser"))
         self.epoch, self.batch, self.samples = facts["epoch"], facts["batch"], facts["samples"]
         self.loss_sum, self.seconds = facts["loss_sum"], facts["seconds"]
         self.history, self.timings, self.dynamics = facts["history"], facts["timings"], facts["dynamics"]
@@ -204,7 +204,7 @@ def json_number(value: float) -> float | None:
 
 
 def build(spec: TrialSpec, dims: Mapping[str, Any]) -> nn.Module:
-    """The network with its first weights; equal for equal specs, and paired with those of other units.
+    """The network with its initial weights; equal for equal specs, and paired with those of other units.
 
     Networks that take no unit, and all with `convert`, are built with ReLU and rewritten by `convert_`.
     """
@@ -317,7 +317,7 @@ def evaluation_batch(split: Split, batch: int) -> int:
     return max(batch, min(1024, AT_ONCE // max(1, prod(split.shape))))
 
 
-# Randomness of a trial: order and augmentation belong to the data, first weights to their names, dropout to this.
+# Randomness of a trial: order and augmentation belong to the data, initial weights to their names, dropout to this.
 #
 # Dropout starts anew in each epoch from (seed, epoch, rank), so that an epoch does not depend on how the ones before it
 # were cut into processes.

@@ -61,8 +61,8 @@ class Parameters:
 
     def best_of(self, network: nn.Module) -> dict[str, Tensor]:
         """The weights of one network's best epoch, by name."""
-        found = {name: self._places[id(p)] for name, p in network.named_parameters()}
-        return {name: stacked.best[row].clone() for name, (stacked, row) in found.items()}
+        places = {name: self._places[id(p)] for name, p in network.named_parameters()}
+        return {name: stacked.best[row].clone() for name, (stacked, row) in places.items()}
 
     def rows_of(self, network: nn.Module) -> list[tuple[Stacked, int]]:
         """Where the parameters of one network lie."""
@@ -95,7 +95,7 @@ class StackedAdam:
         if not together:
             rows = [(spec, *place) for spec, n in zip(specs, networks, strict=True) for place in parameters.rows_of(n)]
         rows.sort(key=_alike)
-        groups = (list(found) for _, found in groupby(rows, _alike))
+        groups = (list(alike) for _, alike in groupby(rows, _alike))
         self._groups = [_Group(group[0][0], _lists(group), _alike(group[0])[1]) for group in groups]
 
     def step(self, epoch: int) -> None:

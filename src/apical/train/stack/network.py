@@ -183,8 +183,8 @@ class Graph:
 
     def __init__(self, functions: Sequence[Any], *, first: bool) -> None:
         self.functions, self.first = list(functions), first
-        found = {id(s): s for f in functions for s in getattr(f, "learned", ())}
-        self.learned: list[Stacked] = list(found.values())
+        distinct = {id(s): s for f in functions for s in getattr(f, "learned", ())}
+        self.learned: list[Stacked] = list(distinct.values())
         self._saved: tuple[Tensor, Tensor] | None = None
 
     def forward(self, x: Tensor, keep: bool) -> Tensor:
@@ -205,9 +205,9 @@ class Graph:
         assert saved is not None
         leaf, y = saved
         wanted = [*([] if self.first else [leaf]), *(s.model for s in self.learned)]
-        found = list(torch.autograd.grad(y, wanted, g))
-        below = None if self.first else found.pop(0)
-        for stacked, gradient in zip(self.learned, found, strict=True):
+        gradients = list(torch.autograd.grad(y, wanted, g))
+        below = None if self.first else gradients.pop(0)
+        for stacked, gradient in zip(self.learned, gradients, strict=True):
             stacked.gradient.add_(gradient)
         return below
 

@@ -118,29 +118,29 @@ class StackSession:
                     raise TrainingError(
                         f"a stack of {self.spec.model!r} gives other values than the trial alone ({what}, unit "
                         f"{self._units[i]!r}, loss {self.spec.loss!r}): register what is your own in it without "
-                        "stacks=True (a unit: stack=True, a loss: gradient_of_each), or mend it"
+                        "stacks=True (a unit: stack=True, a loss: gradient_of_each), or fix it"
                     )
 
     # --- one step --------------------------------------------------------------------------------------------------
 
     def step(self, inputs: Tensor, labels: Tensor) -> None:
         """One step of every trial that is still trained; one whose loss is not finite ends before it."""
-        found, gradient = self._losses(inputs, labels)
-        while not isfinite(found.sum()) and not bool(torch.isfinite(found).all()):
-            for i in (~torch.isfinite(found)).nonzero().flatten().tolist():
+        each, gradient = self._losses(inputs, labels)
+        while not isfinite(each.sum()) and not bool(torch.isfinite(each).all()):
+            for i in (~torch.isfinite(each)).nonzero().flatten().tolist():
                 self.diverge(self.members[i])
-            found, gradient = self._losses(inputs, labels)
+            each, gradient = self._losses(inputs, labels)
         self.network.backward(gradient)
         self.optimiser.step(self.epoch)
         count = self.train.samples(self.batch)
-        self.loss_sum.add_(found, alpha=count)
+        self.loss_sum.add_(each, alpha=count)
         self.samples += count
         self.batch += 1
 
     def _losses(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of each trial, and its gradient in the outputs: zero for trials that ended."""
-        found, gradient = self.loss_function.gradients(self.network.forward(inputs, keep=True), labels)
-        return found, gradient.mul_(self.alive[:, None, None]) if self._parked else gradient
+        each, gradient = self.loss_function.gradients(self.network.forward(inputs, keep=True), labels)
+        return each, gradient.mul_(self.alive[:, None, None]) if self._parked else gradient
 
     def watched_step(self, inputs: Tensor, labels: Tensor) -> None:
         """A step that records the dynamics of every trial."""
@@ -183,17 +183,17 @@ class StackSession:
         """Record the epoch in every trial, and the model of those for which it is the best; times are shared out."""
         share = max(1, len(self.running))
         means = (self.loss_sum / max(1, self.samples)).tolist()
-        found = self._scores(outputs, labels)
+        own_scores = self._scores(outputs, labels)
         records = []
         for i, member in enumerate(self.members):
             if member.result is not None:
                 continue
             member.history.append(
-                epoch_record(member.spec, self.epoch, means[i], found[i], member.network, member.dynamics)
+                epoch_record(member.spec, self.epoch, means[i], own_scores[i], member.network, member.dynamics)
             )
             member.timings.append({"train": self.seconds / share, "validate": validate_seconds / share})
             member.dynamics = {}
-            value = found[i][self.spec.metric]
+            value = own_scores[i][self.spec.metric]
             if metrics.find(self.spec.metric).better(value, member.best["value"]):
                 member.best = {"epoch": self.epoch + 1, "value": json_number(value)}
                 self.network.parameters.remember(member.network)
@@ -210,9 +210,9 @@ class StackSession:
     def _scores(self, outputs: Tensor, labels: Tensor) -> list[dict[str, float]]:
         """Every metric of the task, and the loss, of each trial."""
         loss = self.loss_function
-        found = metrics.scores_of_each(loss.answer_of_each(outputs), labels, task=loss.task)
+        own_metrics = metrics.scores_of_each(loss.answer_of_each(outputs), labels, task=loss.task)
         own = loss.losses(outputs.transpose(1, 2), labels).tolist()
-        return [values | {"loss": value} for values, value in zip(found, own, strict=True)]
+        return [values | {"loss": value} for values, value in zip(own_metrics, own, strict=True)]
 
     # --- results -----------------------------------------------------------------------------------------------------
 
@@ -222,9 +222,9 @@ class StackSession:
         epoch, weights = self._last_finite(member)
         network = build(member.spec, self.dims)
         copy_into(network.state_dict(), weights, what="the last finite model")
-        found = collect(network.eval(), self.validation, Plain())
-        assert found is not None
-        validation = {name: json_number(value) for name, value in scores(self.spec.loss, *found).items()}
+        collected = collect(network.eval(), self.validation, Plain())
+        assert collected is not None
+        validation = {name: json_number(value) for name, value in scores(self.spec.loss, *collected).items()}
         member.result = self._result(member, "diverged", reason, epoch, validation)
         finish(member.result, weights)
         self._park(member)
@@ -386,13 +386,13 @@ def _norms(stack: StackedNetwork) -> dict[int, list[float]]:
 
 def _gradient(stack: StackedNetwork, network: nn.Module, norms: dict[int, list[float]]) -> dict[str, float | None]:
     """What `gradient_norms` says of one network."""
-    found: dict[str, float | None] = {}
+    gradients: dict[str, float | None] = {}
     for name, module in network.named_modules():
         own = [stack.parameters.place(p) for p in module._parameters.values() if p is not None]
         if own:
             norm = hypot(*(norms[id(stacked)][row] for stacked, row in own))
-            found[name] = norm if isfinite(norm) else None
-    return found
+            gradients[name] = norm if isfinite(norm) else None
+    return gradients
 
 
 def _means(mask: Tensor, activation: StackedActivation) -> list[float | None]:

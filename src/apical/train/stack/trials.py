@@ -29,7 +29,7 @@ def run_many(
 ) -> list[TrialResult]:
     """Train trials, each in a folder of its own as `run` does it, those with the same `stack_key` as one stack.
 
-    A stack is one network with the parameters of all its trials: each trial has the first weights, the data order, the
+    A stack is one network with the parameters of all its trials: each has the initial weights, the data order, the
     best epoch, the divergence, the folder and the result that it has alone, its numbers agree up to rounding, and its
     record says `stacked(k, place)`. What cannot be stacked is trained one by one, with a warning that says why.
 
@@ -180,10 +180,10 @@ def _fit(s: StackSession, stop: Stop, report: Reporter) -> None:
                 return s.leave(perf_counter() - start)
         s.seconds = perf_counter() - start
         s.check_weights()
-        found = s.validate(stop)
-        if found is None:
+        validated = s.validate(stop)
+        if validated is None:
             return s.leave(s.seconds)
-        records = s.end_epoch(*found, perf_counter() - start - s.seconds)
+        records = s.end_epoch(*validated, perf_counter() - start - s.seconds)
         if s.due():
             s.save()
         for trial, record in records:
