@@ -75,7 +75,7 @@ import json, os, sys
 from apical.train import Execution, TrialSpec, run
 spec = TrialSpec.from_json(sys.argv[2])
 losses = []
-from apical.train import callbacks as reporting
+from apical.train import loop as reporting
 reporting.INTERVAL = 0.0
 result = run(spec, Execution.from_json(sys.argv[3]), sys.argv[1], [lambda e: losses.append(e.loss)])
 if os.environ.get("LOCAL_RANK", "0") == "0":
