@@ -6,6 +6,7 @@ raises a CheckpointError instead, and `using` turns what happens to a study dire
 """
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -160,6 +161,12 @@ def read_text(path: Path, *, limit: int = LIMIT) -> str:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{path} is not text: it was not written by apical") from error
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file's bytes, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def names(folder: Path) -> list[str]:

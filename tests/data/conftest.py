@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from apical.data.checks import sha256_of_file
+from apical import files
 from apical.data.sets import imagenet
 from apical.data.sets.tiny_imagenet_classes import WNIDS
 
@@ -130,7 +130,7 @@ class Fabricate:
         kinds = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O")]
         synsets = np.array([(ids[i], wnids[i], f"word {i}, more") for i in range(1000)], kinds)
         savemat(kit / "meta.mat", {"synsets": synsets})
-        self.monkeypatch.setattr(imagenet, "META_SHA256", sha256_of_file(kit / "meta.mat"))
+        self.monkeypatch.setattr(imagenet, "META_SHA256", files.sha256(kit / "meta.mat"))
         (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("\n".join(str(ids[i]) for i in (3, 5, 7)))
         for i in (3, 5, 900):
             (folder / "train" / wnids[i]).mkdir(parents=True)

@@ -1,6 +1,5 @@
-"""Looking at bytes before believing them: hashes, and the usual impostors."""
+"""Reading files from strangers: what cannot be read, and what is not data at all, is said in one sentence."""
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -11,12 +10,6 @@ from apical.errors import DataError
 
 CHUNK = 1 << 20
 LFS_MARK = b"version https://git-lfs"
-
-
-def sha256_of_file(path: Path) -> str:
-    """Hex sha256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_file(path: Path, *, limit: int) -> bytes:

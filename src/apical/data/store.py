@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from apical import files, imports
 from apical.data.archives import Progress, silent
-from apical.data.checks import reading, sha256_of_file
+from apical.data.checks import reading, unreadable
 from apical.data.keys import keys_of
 from apical.data.split import Parts, split_hash
 from apical.errors import DataError, unknown
@@ -83,7 +83,7 @@ class Draft:
         for done, path in enumerate(paths):
             self.progress("checking", done, len(paths))
             name = path.relative_to(self.folder).with_suffix("").as_posix()
-            arrays[name] = {"sha256": sha256_of_file(path), "bytes": path.stat().st_size}
+            arrays[name] = {"sha256": files.sha256(path), "bytes": path.stat().st_size}
             files.sync(path)
         manifest = {"format": FORMAT, "partial": self.partial, "rows": len(self.ids), "arrays": arrays}
         manifest |= {"splits": self._splits, **self.facts}
@@ -212,7 +212,7 @@ class Store:
             progress(f"verifying {name}", done, len(arrays))
             path = self.folder / f"{name}.npy"
             with reading(path):
-                digest = sha256_of_file(path)
+                digest = files.sha256(path)
             if digest != fact["sha256"]:
                 raise DataError(
                     f"{path} is not what was prepared (sha256 {digest[:12]}..., expected {fact['sha256'][:12]}...): "
@@ -228,11 +228,10 @@ class Store:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        with reading(path):
-            manifest: Any = json.loads(path.read_text(encoding="utf-8"))
+        manifest: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise unreadable(path, error) from error
     except ValueError as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{path} is damaged: remove {path.parent} and prepare the data again") from error
     kinds = {"arrays": dict, "splits": dict, "rows": int, "partial": bool, "official": int, "source": str}
     whole = isinstance(manifest, dict) and all(isinstance(manifest.get(k), kind) for k, kind in kinds.items())

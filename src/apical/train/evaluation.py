@@ -16,7 +16,7 @@ from torch import nn
 from apical import files
 from apical.data import inputs as kinds
 from apical.data.audio import decode_wav
-from apical.data.checks import read_file, sha256_of_file
+from apical.data.checks import read_file
 from apical.data.images import bits, decode_image
 from apical.data.loading import parse_npz
 from apical.data.text import VOCABULARY, encode
@@ -66,7 +66,7 @@ def evaluate(trial: TrialResult | str | Path) -> TestResult:
     if result.state == "stopped":
         raise CheckpointError(f"the trial in {result.directory} is not finished: run it again to continue it")
     folder = result.directory
-    _open_once(folder, sha256_of_file(result.weights))
+    _open_once(folder, files.sha256(result.weights))
     how = replace(result.execution, devices=1, strategy="auto", compile=False)
     engine = devices.engine(result.spec, how)
     return engine.launch(_evaluate, result, how)  # type: ignore[no-any-return]
