@@ -1,5 +1,6 @@
 """What looks at the operations themselves: compile, export, ONNX, traces."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,27 @@ def test_onnx_without_custom_operators(name: str, tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {session.get_inputs()[0].name: example().numpy()})
     np.testing.assert_allclose(found, module(example()).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def layers(activation: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    return torch.nn.Sequential(*(part for _ in range(3) for part in (torch.nn.Linear(4, 4), activation()))).eval()
+
+
+@pytest.mark.parametrize(
+    ("activation", "operations"),
+    [
+        (lambda: apical.ADA(alpha=0.5), "Clip Mul Sub Exp Mul"),
+        (lambda: apical.ADA(alpha=0.5, learnable=True), "Clip Mul Sub Exp Mul"),
+        (lambda: apical.LeakyADA(alpha=0.5), "Clip Mul Sub Exp Mul Mul Relu Sub"),
+        (lambda: apical.RBF(s=2.0), "Clip Mul Neg Div Exp"),
+    ],
+)
+def test_onnx_graph_of_three_layers_has_no_operation_to_spare(
+    activation: Callable[[], torch.nn.Module], operations: str
+) -> None:
+    program = torch.onnx.export(layers(activation), (torch.randn(2, 4),), dynamo=True, verbose=False)
+    nodes = [node.op_type for node in program.model_proto.graph.node]
+    assert sorted(nodes) == sorted(["Gemm", *operations.split()] * 3)
 
 
 @pytest.mark.parametrize("function", [lambda x: ada(x, 0.5), dendrite, lambda x: rbf(x, 2.0), lambda x: swish(x, 1.5)])

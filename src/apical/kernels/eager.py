@@ -22,6 +22,7 @@ class Operation(Protocol):
     """What is computed from x, alpha and c: in plain torch, or by the C library with alpha and c bound to it."""
 
     def composite(self, x: Tensor, alpha: Value, c: Value) -> Tensor: ...
+    def undefined(self, x: Tensor) -> Tensor: ...
     def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound: ...
     def forward(self, x: Tensor, bound: native.Bound, out: Room = None) -> Tensor: ...
     def backward(
@@ -38,6 +39,10 @@ class Ada(NamedTuple):
 
     def composite(self, x: Tensor, alpha: Value, c: Value) -> Tensor:
         return composite.ada(x, *_broadcast(x, alpha, c, self.floor, self.dim), self.leak)
+
+    def undefined(self, x: Tensor) -> Tensor:
+        """Where the gradient is NaN: a clamp, which the composite is made of, has 0 there."""
+        return x.isnan()
 
     def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound:
         return native.bind(x, alpha, c, self.dim, self.leak, self.floor)
@@ -62,6 +67,13 @@ class Pyramidal(NamedTuple):
         basal, apical = composite.branches(x, self.groups, self.dim)
         values = _broadcast(apical, alpha, c, self.floor, self.dim)
         return composite.pyramidal(basal, apical, *values, self.leak, self.basal_leak)
+
+    def undefined(self, x: Tensor) -> Tensor:
+        """Where the gradient is NaN; that of the basal half is ReLU's."""
+        mask = x.isnan()
+        dim = self.dim % x.dim()
+        mask.unflatten(dim, (self.groups, 2, -1)).select(dim + 1, 0).fill_(False)  # type: ignore[no-untyped-call]
+        return mask
 
     def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound:
         return native.bind(x, alpha, c, self.dim, self.leak, self.floor, self.basal_leak)
@@ -159,6 +171,8 @@ def _recomputed(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         targets = [v for v, need in zip(saved, wanted, strict=True) if need]
         found = list(torch.autograd.grad(y, targets, g, create_graph=create_graph))
     gx, *rest = (found.pop(0) if need else None for need in wanted)
+    if gx is not None:
+        gx = torch.where(operation.undefined(saved[0].detach()), torch.nan, gx)
     return gx, None, *rest
 
 
@@ -190,4 +204,4 @@ def above(value: Value, floor: float) -> Value:
     if not isinstance(value, Tensor) or not floor:
         return value
     held = value.detach()
-    return torch.where(held < floor, torch.full_like(held, floor), held) + (value - held)
+    return held.clamp(min=floor) + (value - held)
