@@ -50,8 +50,12 @@ test-triton: .venv-triton/installed
 	TRITON_INTERPRET=1 PYTHONPATH=src .venv-triton/bin/pytest -n 2 tests/gpu/test_interpreter.py
 	PYTHONPATH=src .venv-triton/bin/pytest -n 2 tests/gpu/test_compiled.py
 
+# Where torch sees no CUDA or ROCm device, these run on the CPU, and what needs a device is skipped with its reason.
 test-gpu: $(VENV)/installed
 	$(BIN)/pytest tests/gpu
+
+gpu-report: $(VENV)/installed
+	$(BIN)/python benchmarks/gpu_report.py -o out/gpu-report.txt
 
 test-matrix: $(VENV)/installed
 	$(BIN)/pytest -n 2 -m matrix

@@ -25,6 +25,16 @@ def facts() -> dict[str, str]:
     return found | _kernel()
 
 
+def machine(device: str = "cpu") -> str:
+    """One line below a table of figures: the device, torch, and the path that serves there."""
+    table = facts()
+    kind = device.partition(":")[0]
+    if kind == "cpu":
+        return f"{table['processor']}, {table['threads']} threads, torch {table['torch']}, {table['backend']}"
+    path = table["backend, cuda"] if kind == "cuda" else table["backend, others"]
+    return f"{table['gpu'] if kind == 'cuda' else device}, torch {table['torch']}, {path}"
+
+
 def _processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123
