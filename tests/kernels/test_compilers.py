@@ -43,6 +43,17 @@ def test_compile_without_a_graph_break(name: str, backend: str) -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
+def test_inductor_makes_one_kernel_of_each_pass() -> None:
+    from torch._inductor.utils import run_and_get_code
+
+    torch._dynamo.reset()
+    compiled = torch.compile(apical.ADA(alpha=0.5, c=0.2), fullgraph=True)
+    x = torch.randn(64, 1000, requires_grad=True)
+    _, codes = run_and_get_code(lambda: compiled(x).backward(torch.ones(64, 1000)))
+    assert [code.count("async_compile.cpp_pybinding(") for code in codes] == [1, 1]
+
+
 def test_one_graph_and_no_break() -> None:
     def function(x: torch.Tensor, alpha: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return ada(x, alpha, c, 0.01) + pyramidal(torch.cat([x, x], 1), alpha, c)
