@@ -78,6 +78,8 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Launches]:
     """Calls to the kernels from here on are compiled for that GPU, and evaluated unless told otherwise."""
 
     def use(name: str, *, evaluated: bool = True) -> Launches:
+        if torch.version.hip and TARGETS[name].backend == "cuda":
+            pytest.skip("the Triton of torch's ROCm wheels may not compile for NVIDIA")
         launches: Launches = []
 
         def launch(kernel: Any, programs: int, *arguments: Any, **settings: Any) -> None:
