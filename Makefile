@@ -9,7 +9,7 @@ KERAS_ENVIRONMENTS := $(KERAS_BACKENDS:%=.venv-%/installed)
 PACKAGE_jax := jax
 PACKAGE_tensorflow := tensorflow-cpu
 
-.PHONY: help demo docs test test-slow test-libraries test-matrix lint bench clean $(KERAS_TESTS)
+.PHONY: help demo docs test test-slow test-libraries test-triton test-gpu gpu-report test-matrix lint bench clean $(KERAS_TESTS)
 
 help:
 	@echo "make demo         see what apical does"
@@ -18,6 +18,9 @@ help:
 	@echo "make test-slow    what takes minutes or needs more packages"
 	@echo "make test-keras-jax, make test-keras-tensorflow  apical.keras on these backends"
 	@echo "make test-libraries  apical in timm, Transformers, MONAI and others, as docs/libraries shows"
+	@echo "make test-triton  the Triton kernels, interpreted, compiled and evaluated on the CPU"
+	@echo "make test-gpu     what needs a CUDA or ROCm device"
+	@echo "make gpu-report   check and measure everything on a GPU; writes out/gpu-report.txt"
 	@echo "make test-matrix  every combination"
 	@echo "make bench        measure the figures of benchmarks/"
 
@@ -31,7 +34,7 @@ docs: $(VENV)/docs
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not matrix"
 
-test-slow: $(VENV)/architectures $(VENV)/docs $(VENV)/ray $(KERAS_TESTS) test-libraries
+test-slow: $(VENV)/architectures $(VENV)/docs $(VENV)/ray $(KERAS_TESTS) test-libraries test-triton
 	$(BIN)/pytest -n 2 -m "slow and not matrix"
 
 # apical.keras on the backends that have an environment of their own, without torch; on torch, it is part of `make test`.
@@ -41,6 +44,18 @@ $(KERAS_TESTS): test-keras-%: .venv-%/installed
 # The pages of docs/libraries, with the libraries that they are about.
 test-libraries: .venv-libraries/installed
 	PYTHONPATH=src .venv-libraries/bin/pytest -n 2 --confcutdir=tests/libraries tests/libraries
+
+# The Triton kernels without a GPU, in an environment of their own: Triton weighs a gigabyte.
+test-triton: .venv-triton/installed
+	TRITON_INTERPRET=1 PYTHONPATH=src .venv-triton/bin/pytest -n 2 tests/gpu/test_interpreter.py
+	PYTHONPATH=src .venv-triton/bin/pytest -n 2 tests/gpu/test_compiled.py
+
+# Where torch sees no CUDA or ROCm device, these run on the CPU, and what needs a device is skipped with its reason.
+test-gpu: $(VENV)/installed
+	$(BIN)/pytest tests/gpu
+
+gpu-report: $(VENV)/installed
+	$(BIN)/python benchmarks/gpu_report.py -o out/gpu-report.txt
 
 test-matrix: $(VENV)/installed
 	$(BIN)/pytest -n 2 -m matrix
@@ -92,5 +107,10 @@ $(KERAS_ENVIRONMENTS): .venv-%/installed: constraints-%.txt
 		nnunetv2 dynamic-network-architectures batchgenerators einops
 	touch $@
 
+.venv-triton/installed: constraints-triton.txt
+	$(PYTHON) -m venv .venv-triton
+	.venv-triton/bin/pip install --quiet -c $< torch triton numpy hypothesis pytest pytest-timeout pytest-xdist
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(KERAS_BACKENDS:%=.venv-%) .venv-libraries build dist out site src/*.egg-info src/apical/kernels/*.so
+	rm -rf $(VENV) $(KERAS_BACKENDS:%=.venv-%) .venv-libraries .venv-triton build dist out site src/*.egg-info src/apical/kernels/*.so

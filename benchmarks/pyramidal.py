@@ -1,6 +1,6 @@
 """Fused pyramidal layers against two plain layers: time of a training step, and bytes saved for backward.
 
-python benchmarks/pyramidal.py [--rounds 15] [--only linear] [--csv]
+python benchmarks/pyramidal.py [--rounds 15] [--only linear] [--csv] [--device cuda]
 
 A step is forward and backward, the gradients of the input and of all weights included. "plain PyNReLU" and
 "plain PyNADA" are two torch layers, two activations and a sum, ADA as the paper prints it.
@@ -13,8 +13,9 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from apical import PyramidalConv1d, PyramidalConv2d, PyramidalLinear
+from apical import PyramidalConv1d, PyramidalConv2d, PyramidalLinear, env
 from apical.bench import Timing, as_csv, as_text, interleaved, ratio
+from apical.bench.activations import available, waiting
 
 CASES = {
     "conv2d 64->64 at 32x32, batch 32": (PyramidalConv2d, nn.Conv2d, (64, 64, 3, 1, 1), (32, 64, 32, 32)),
@@ -40,14 +41,15 @@ class Plain(nn.Module):
         return torch.relu(self.first(x)) + self.activation(self.second(x))
 
 
-def models(case: str) -> dict[str, nn.Module]:
+def models(case: str, device: torch.device) -> dict[str, nn.Module]:
     pyramidal, standard, args, _ = CASES[case]
-    return {
+    candidates = {
         "PyNADA, fused": pyramidal(*args),
         "PyNReLU, plain": Plain(standard, args, torch.relu),
         "PyNADA, plain": Plain(standard, args, printed_ada),
         "PyNReLU, apical": pyramidal(*args, apical="relu"),
     }
+    return {name: model.to(device) for name, model in candidates.items()}
 
 
 def step(model: nn.Module, x: Tensor, g: Tensor) -> Callable[[], object]:
@@ -55,11 +57,12 @@ def step(model: nn.Module, x: Tensor, g: Tensor) -> Callable[[], object]:
     return lambda: torch.autograd.grad(model(x), inputs, g)
 
 
-def timings(case: str, rounds: int) -> list[Timing]:
-    x = torch.randn(CASES[case][3], requires_grad=True)
-    candidates = models(case)
+def timings(case: str, rounds: int, device: torch.device) -> list[Timing]:
+    x = torch.randn(CASES[case][3]).to(device).requires_grad_()
+    candidates = models(case, device)
     g = torch.randn_like(candidates["PyNADA, fused"](x))
-    times = interleaved({name: step(model, x, g) for name, model in candidates.items()}, rounds=rounds)
+    steps = {name: step(model, x, g) for name, model in candidates.items()}
+    times = interleaved(steps, rounds=rounds, synchronise=waiting(device))
     pairs = [(name, "PyNReLU, plain") for name in candidates] + [("PyNADA, fused", "PyNADA, plain")]
     return [
         Timing(case, name, reference, median(times[name]) * 1e6, *ratio(times, name, reference), rounds)
@@ -82,11 +85,11 @@ def saved_bytes(model: nn.Module, x: Tensor) -> int:
     return sum(size for pointer, size in storages.items() if pointer not in own)
 
 
-def memory_table() -> str:
+def memory_table(device: torch.device) -> str:
     lines = ["saved for backward, beside the weights:"]
     for case, (_, _, _, shape) in CASES.items():
-        x = torch.randn(shape, requires_grad=True)
-        candidates = models(case)
+        x = torch.randn(shape).to(device).requires_grad_()
+        candidates = models(case, device)
         allowed = x.nbytes + 2 * candidates["PyNADA, fused"](x).nbytes
         sizes = ", ".join(f"{name} {saved_bytes(model, x) / 2**20:.2f} MiB" for name, model in candidates.items())
         lines.append(f"{case}: {sizes} (input + one pre-activation of twice the outputs: {allowed / 2**20:.2f} MiB)")
@@ -98,10 +101,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", default="", help="the cases whose name holds this text")
     parser.add_argument("--csv", action="store_true", help="the timings as CSV, without the memory")
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    found = [timing for case in CASES if arguments.only in case for timing in timings(case, arguments.rounds)]
-    print(as_csv(found) if arguments.csv else f"{as_text(found)}\n\n{memory_table()}")
+    device = available(arguments.device)
+    rows = [row for case in CASES if arguments.only in case for row in timings(case, arguments.rounds, device)]
+    print(
+        as_csv(rows)
+        if arguments.csv
+        else f"{as_text(rows)}\n\n{memory_table(device)}\n\n{env.machine(arguments.device)}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""What apical runs on: versions, CPU, kernel. `python -m apical.env` needs nothing but the standard library."""
+"""What apical runs on: versions, CPU, GPU, kernels. `python -m apical.env` needs nothing but the standard library."""
 
 import os
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
-PACKAGES = ("apical", "torch", "numpy", "typer", "matplotlib", "onnx", "keras")
+PACKAGES = ("apical", "torch", "triton", "numpy", "typer", "matplotlib", "onnx", "keras")
 
 
 def facts() -> dict[str, str]:
@@ -22,6 +23,16 @@ def facts() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found | _kernel()
+
+
+def machine(device: str = "cpu") -> str:
+    """One line below a table of figures: the device, torch, and the path that serves there."""
+    table = facts()
+    kind = device.partition(":")[0]
+    if kind == "cpu":
+        return f"{table['processor']}, {table['threads']} threads, torch {table['torch']}, {table['backend']}"
+    path = table["backend, cuda"] if kind == "cuda" else table["backend, others"]
+    return f"{table['gpu'] if kind == 'cuda' else device}, torch {table['torch']}, {path}"
 
 
 def _processor() -> str:
@@ -42,10 +53,22 @@ def _kernel() -> dict[str, str]:
     from apical.kernels import backend  # noqa: PLC0415
 
     try:
-        kernel = str(backend())
+        paths = {
+            "backend": str(backend()),
+            "backend, cuda": str(backend("cuda")),
+            "backend, others": "composite: plain torch serves every other device, compilers, exporters and transforms",
+        }
     except ApicalError as error:
-        kernel = str(error)
-    return {"threads": str(torch.get_num_threads()), "backend": kernel}
+        paths = {"backend": str(error)}
+    return {"threads": str(torch.get_num_threads()), "gpu": _gpu(torch), **paths}
+
+
+def _gpu(torch: Any) -> str:
+    """The devices that torch sees, and what its build is for."""
+    if not torch.cuda.is_available():
+        built = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
+        return f"none: torch is built for {built if torch.version.cuda or torch.version.hip else 'the CPU alone'}"
+    return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
 
 
 def main() -> int:

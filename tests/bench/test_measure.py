@@ -41,3 +41,34 @@ def test_tables() -> None:
 def test_no_rounds_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="rounds is 0"):
         bench.interleaved({"a": lambda: None}, rounds=0)
+
+
+def test_the_clock_is_read_when_the_device_has_done_its_work() -> None:
+    calls: list[str] = []
+    bench.interleaved(
+        {"a": lambda: calls.append("work")}, rounds=1, seconds=0.0, synchronise=lambda: calls.append("wait")
+    )
+    assert calls == ["work", *["wait", "work", "wait"] * 2]
+
+
+def test_share_of_the_bandwidth_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"ADA": [4.0, 5.0, 6.0], "SiLU": [2.5] * 3, "copy": [1.0] * 3}
+    monkeypatch.setattr("apical.bench.measure.interleaved", lambda *_, **__: times)
+    timings = bench.compare("case", dict.fromkeys(times, list), reference="SiLU", copy="copy", least=2.5)
+    assert [t.share for t in timings] == [0.5, 1.0, 1.0]
+    assert bench.as_text(timings).splitlines()[1].split()[-1] == "50%"
+    assert bench.as_csv(timings).splitlines()[0].endswith("rounds,share")
+
+
+def test_another_device_adds_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.activations, "SHAPES", ((4, 3),))
+    timings = bench.activations.activations(rounds=1, device="meta")
+    assert {t.candidate for t in timings} == {*bench.activations.candidates(3), "copy"}
+    assert all(t.share and t.share > 0 for t in timings)
+
+
+def test_a_device_that_is_not_there_is_one_sentence() -> None:
+    with pytest.raises(
+        InvalidArgumentError, match="device is 'nowhere', but torch sees no such device here: use one of"
+    ):
+        bench.activations.activations(device="nowhere")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from apical.functional import ada
+from apical.functional import ada, pyramidal
 
 BACKENDS = ["native", "composite"]
 HALVES = [torch.float16, torch.bfloat16]
@@ -165,3 +165,22 @@ def test_sums_for_alpha_keep_their_digits() -> None:
     tenth = x[0].double().item()
     assert ga.item() == pytest.approx(-len(x) * tenth**2 * math.exp(-tenth), rel=1e-5)
     assert gc.item() == pytest.approx(len(x) * tenth * math.exp(-tenth), rel=1e-5)
+
+
+@pytest.mark.parametrize("leak", [0.0, 0.01])
+def test_gradient_at_nan_is_nan_in_eager_mode_and_that_of_a_clamp_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, leak: float
+) -> None:
+    x = torch.tensor([math.nan, 0.5])
+    for name in BACKENDS:
+        monkeypatch.setenv("APICAL_BACKEND", name)
+        z = torch.tensor([[math.nan, 0.5, math.nan, 0.5]], requires_grad=True)
+        y = pyramidal(z, 1.0, 0.0, leak)
+        (gz,) = torch.autograd.grad(y, z, torch.full((1, 2), 3.0))
+        assert gz[0, 0] == 3.0  # torch's ReLU
+        assert gz[0, 2].isnan()
+        assert gz[0, [1, 3]].isfinite().all()
+        assert y[0, 0].isnan()
+    through = torch.func.grad(lambda t: ada(t, 1.0, 0.0, leak).sum())(x)
+    assert through[0].item() == pytest.approx(leak)
+    assert ada(x)[0].isnan()

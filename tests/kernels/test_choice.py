@@ -1,8 +1,11 @@
 """Which path serves which call, and that the paths agree."""
 
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -99,6 +102,67 @@ def test_without_the_library_plain_torch_serves(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("APICAL_BACKEND", "native")
     with pytest.raises(BackendError, match="no C compiler was found"):
         ada(x)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import nothing_of_that_name", "Triton does not import, so plain torch serves (No module named"),
+        ("raise RuntimeError('driver too old')", "Triton does not import, so plain torch serves (RuntimeError: driver"),
+        ("def jit(function): return function", "Triton does not import, so plain torch serves ("),
+        (None, "Triton is not installed, so plain torch serves"),
+    ],
+)
+def test_without_a_triton_that_imports_everything_is_as_before(tmp_path: Path, code: str | None, reason: str) -> None:
+    """In a process of its own: torch, too, remembers whether there is a Triton."""
+    if code is not None:
+        (tmp_path / "triton.py").write_text(code)
+    script = (
+        ("" if code else "import sys; sys.modules['triton'] = None\n")
+        + "import torch, apical, os\n"
+        + "from apical.kernels import backend, choice\n"
+        + "x = torch.ones(3, requires_grad=True)\n"
+        + "for wish in ('', 'triton'):\n"
+        + "    os.environ['APICAL_BACKEND'] = wish\n"
+        + "    apical.ADA()(x).sum().backward()\n"
+        + "    assert choice.path(x) == 'native' and choice.path(x.to('meta')) == 'lean'\n"
+        + "assert backend('mps').name == 'composite'\n"
+        + "print(backend('cuda'))"
+    )
+    paths = os.pathsep.join([str(tmp_path), str(Path(apical.__file__).parents[1])])
+    environment = os.environ | {"PYTHONPATH": paths}
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith(f"composite: {reason}"), run.stdout
+
+
+def test_a_gpu_tensor_takes_triton_where_it_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no such tensor here, so one that says it is one; nothing is computed."""
+
+    class Gpu:
+        is_cpu, is_cuda, device, layout, dtype = False, True, torch.device("cuda:0"), torch.strided, torch.bfloat16
+
+        def is_neg(self) -> bool:
+            return False
+
+        def data_ptr(self) -> int:
+            return 4096
+
+    monkeypatch.setattr(choice, "_PLAIN_TYPES", {Gpu})
+    kernels = SimpleNamespace(INTERPRETED=False, DTYPES=(torch.bfloat16,))
+    monkeypatch.setattr(choice, "triton", lambda: choice.Triton(kernels, "Triton"))
+    assert choice.path(Gpu()) == "triton"
+    monkeypatch.setattr(Gpu, "dtype", torch.float64)
+    assert choice.path(Gpu()) == "lean"
+    monkeypatch.setattr(Gpu, "dtype", torch.bfloat16)
+    monkeypatch.setenv("APICAL_BACKEND", "composite")
+    assert choice.path(Gpu()) == "lean"
+    monkeypatch.setenv("APICAL_BACKEND", "native")
+    assert choice.path(Gpu()) == "triton"
+    monkeypatch.setenv("APICAL_BACKEND", "triton")
+    monkeypatch.setattr(choice, "triton", lambda: choice.Triton(None, "Triton is not installed"))
+    with pytest.raises(BackendError, match="APICAL_BACKEND=triton cannot serve this call: Triton is not installed"):
+        choice.path(Gpu())
 
 
 def test_meta_tensors_and_subclasses_give_the_right_thing() -> None:

@@ -1,5 +1,6 @@
 """What looks at the operations themselves: compile, export, ONNX, traces."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,17 @@ def test_compile_without_a_graph_break(name: str, backend: str) -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
+def test_inductor_makes_one_kernel_of_each_pass() -> None:
+    from torch._inductor.utils import run_and_get_code
+
+    torch._dynamo.reset()
+    compiled = torch.compile(apical.ADA(alpha=0.5, c=0.2), fullgraph=True)
+    x = torch.randn(64, 1000, requires_grad=True)
+    _, codes = run_and_get_code(lambda: compiled(x).backward(torch.ones(64, 1000)))
+    assert [code.count("async_compile.cpp_pybinding(") for code in codes] == [1, 1]
+
+
 def test_one_graph_and_no_break() -> None:
     def function(x: torch.Tensor, alpha: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return ada(x, alpha, c, 0.01) + pyramidal(torch.cat([x, x], 1), alpha, c)
@@ -72,6 +84,27 @@ def test_onnx_without_custom_operators(name: str, tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {session.get_inputs()[0].name: example().numpy()})
     np.testing.assert_allclose(found, module(example()).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def layers(activation: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    return torch.nn.Sequential(*(part for _ in range(3) for part in (torch.nn.Linear(4, 4), activation()))).eval()
+
+
+@pytest.mark.parametrize(
+    ("activation", "operations"),
+    [
+        (lambda: apical.ADA(alpha=0.5), "Clip Mul Sub Exp Mul"),
+        (lambda: apical.ADA(alpha=0.5, learnable=True), "Clip Mul Sub Exp Mul"),
+        (lambda: apical.LeakyADA(alpha=0.5), "Clip Mul Sub Exp Mul Mul Relu Sub"),
+        (lambda: apical.RBF(s=2.0), "Clip Mul Neg Div Exp"),
+    ],
+)
+def test_onnx_graph_of_three_layers_has_no_operation_to_spare(
+    activation: Callable[[], torch.nn.Module], operations: str
+) -> None:
+    program = torch.onnx.export(layers(activation), (torch.randn(2, 4),), dynamo=True, verbose=False)
+    nodes = [node.op_type for node in program.model_proto.graph.node]
+    assert sorted(nodes) == sorted(["Gemm", *operations.split()] * 3)
 
 
 @pytest.mark.parametrize("function", [lambda x: ada(x, 0.5), dendrite, lambda x: rbf(x, 2.0), lambda x: swish(x, 1.5)])

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -88,3 +90,10 @@ def test_a_parameter_without_a_gradient_is_left_alone():
         used(torch.ones(2, 8)).sum().backward()
         step.step()
         assert torch.equal(before, network.head.weight) == (used is network.hidden)
+
+
+def test_the_step_is_fused_unless_float16_gradients_are_clipped():
+    """A fused step removes the scale of float16 gradients itself; Fabric refuses to clip what is still scaled."""
+    for clip, precision, fused in ((None, "32", True), (1.0, "bf16-mixed", True), (1.0, "16-mixed", False)):
+        optimiser = optimiser_of(replace(SPEC, clip=clip, precision=precision), network())
+        assert optimiser.defaults["fused"] is fused

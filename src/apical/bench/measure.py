@@ -1,7 +1,8 @@
 """Interleaved timing: every candidate runs in every round, so that what disturbs one round disturbs them all.
 
-Figures are medians over rounds. A ratio is the median of the per-round ratios, with the interval that holds the true
-median with about 95 % confidence (order statistics of the sign test).
+On a device that computes on its own, `synchronise` waits for it before a clock is read. Figures are medians of rounds.
+A ratio is the median of the per-round ratios, with the interval that holds the true median with about 95 % confidence
+(order statistics of the sign test).
 """
 
 import csv
@@ -15,13 +16,23 @@ from statistics import median
 from apical.errors import InvalidArgumentError
 
 Work = Callable[[], object]
+
+
+def nothing() -> None:
+    """Wait for nothing: the CPU has done its work when a call returns."""
+
+
 Progress = Callable[[str, int, int], None]
 """Called with what is being measured, the round just finished, and the number of rounds."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One line of a table: a candidate's median time and its ratio to a reference of the same rounds."""
+    """One line of a table: a candidate's median time and its ratio to a reference of the same rounds.
+
+    `share`: of the bandwidth that a copy reached in the same rounds, if the candidate moves no more bytes than
+    it must.
+    """
 
     case: str
     candidate: str
@@ -31,34 +42,42 @@ class Timing:
     low: float
     high: float
     rounds: int
+    share: float | None = None
 
 
 def interleaved(
-    candidates: Mapping[str, Work], *, rounds: int = 15, seconds: float = 0.02, progress: Progress | None = None
+    candidates: Mapping[str, Work],
+    *,
+    rounds: int = 15,
+    seconds: float = 0.02,
+    progress: Progress | None = None,
+    synchronise: Work = nothing,
 ) -> dict[str, list[float]]:
     """Seconds per call of each candidate in each round; a call shorter than `seconds` is repeated to fill them."""
     if rounds < 1:
         raise InvalidArgumentError(f"rounds is {rounds}, but at least one round must be measured")
-    repeats = {name: _repeats(work, seconds) for name, work in candidates.items()}
+    repeats = {name: _repeats(work, seconds, synchronise) for name, work in candidates.items()}
     times: dict[str, list[float]] = {name: [] for name in candidates}
     order = list(candidates)
     for done in range(rounds):
         for name in order[done % len(order) :] + order[: done % len(order)]:
-            times[name].append(_time(candidates[name], repeats[name]))
+            times[name].append(_time(candidates[name], repeats[name], synchronise))
         if progress is not None:
             progress("", done + 1, rounds)
     return times
 
 
-def _repeats(work: Work, seconds: float) -> int:
+def _repeats(work: Work, seconds: float, synchronise: Work) -> int:
     work()
-    return max(1, floor(seconds / max(_time(work, 1), 1e-9)))
+    return max(1, floor(seconds / max(_time(work, 1, synchronise), 1e-9)))
 
 
-def _time(work: Work, repeats: int) -> float:
+def _time(work: Work, repeats: int, synchronise: Work) -> float:
+    synchronise()
     start = time.perf_counter()
     for _ in range(repeats):
         work()
+    synchronise()
     return (time.perf_counter() - start) / repeats
 
 
@@ -79,19 +98,29 @@ def compare(
     rounds: int = 15,
     seconds: float = 0.02,
     progress: Progress | None = None,
+    synchronise: Work = nothing,
+    copy: str | None = None,
+    least: float = 1.0,
 ) -> list[Timing]:
-    """Time the candidates of one case against `reference`, which is one of them."""
+    """Time the candidates of one case against `reference`, which is one of them.
+
+    `copy` names the candidate that is a copy; one that moves no more than it must moves `least` times the bytes of it.
+    """
     report = None if progress is None else lambda _, done, of: progress(case, done, of)
-    times = interleaved(candidates, rounds=rounds, seconds=seconds, progress=report)
+    times = interleaved(candidates, rounds=rounds, seconds=seconds, progress=report, synchronise=synchronise)
     return [
-        Timing(case, name, reference, median(times[name]) * 1e6, *ratio(times, name, reference), rounds)
+        Timing(
+            case, name, reference, median(times[name]) * 1e6, *ratio(times, name, reference), rounds,
+            None if copy is None else (1.0 if name == copy else least / ratio(times, name, copy)[0]),
+        )
         for name in candidates
-    ]
+    ]  # fmt: skip
 
 
 def as_text(timings: Sequence[Timing]) -> str:
     """The timings as a table for people."""
-    head = ("case", "candidate", "median", "ratio", "95 % interval", "to")
+    shares = any(t.share is not None for t in timings)
+    head = ("case", "candidate", "median", "ratio", "95 % interval", "to", *(["of a copy's bandwidth"] * shares))
     rows = [
         (
             t.case,
@@ -100,6 +129,7 @@ def as_text(timings: Sequence[Timing]) -> str:
             f"{t.ratio:.2f}",
             f"{t.low:.2f} .. {t.high:.2f}",
             t.reference,
+            *([f"{t.share:.0%}" if t.share is not None else ""] * shares),
         )
         for t in timings
     ]
@@ -112,8 +142,11 @@ def as_csv(timings: Sequence[Timing]) -> str:
     """The timings as CSV for programs."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("case", "candidate", "reference", "microseconds", "ratio", "low", "high", "rounds"))
+    shares = any(t.share is not None for t in timings)
+    head = ("case", "candidate", "reference", "microseconds", "ratio", "low", "high", "rounds")
+    writer.writerow((*head, *(["share"] * shares)))
     for t in timings:
         numbers = (f"{v:.6g}" for v in (t.microseconds, t.ratio, t.low, t.high))
-        writer.writerow((t.case, t.candidate, t.reference, *numbers, t.rounds))
+        share = "" if t.share is None else f"{t.share:.6g}"
+        writer.writerow((t.case, t.candidate, t.reference, *numbers, t.rounds, *([share] * shares)))
     return text.getvalue()

@@ -1,4 +1,4 @@
-"""How ADA is computed: `composite` is the oracle, `native` the eager CPU path, `choice` picks one for each call."""
+"""How ADA is computed: `composite` is the oracle, `native` the eager path on CPUs, `triton` on GPUs; `choice` picks."""
 
 from apical.kernels.choice import Backend, backend
 

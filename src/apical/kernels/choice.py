@@ -1,12 +1,16 @@
 """Which path computes a call, and why.
 
 - native: the C library, for plain CPU tensors in eager mode;
+- triton: the Triton kernels, for plain CUDA and ROCm tensors in eager mode, where Triton imports;
 - lean: the composite inside an autograd.Function that saves its input alone, for every other eager call;
 - composite: plain torch, whenever something looks at the operations themselves (compile, export, transforms, traces).
 """
 
 import os
+import warnings
 from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
 from typing import Literal
 
 import torch
@@ -17,7 +21,7 @@ from apical import torch_private
 from apical.errors import BackendError, DtypeError
 from apical.kernels import native
 
-Path = Literal["native", "lean", "composite"]
+Path = Literal["native", "triton", "lean", "composite"]
 
 # A look-up in os.environ costs a microsecond, in the dictionary behind it a tenth of that.
 _ENVIRONMENT = getattr(os.environ, "_data", os.environ)
@@ -32,11 +36,18 @@ _tracing_state = torch_private.tracing_state
 _PLAIN_TYPES = {Tensor, torch.nn.Parameter}
 
 
+_BACKENDS = ("native", "triton", "composite")
+
+
+class LaunchError(BackendError):
+    """A Triton kernel could not be compiled or launched."""
+
+
 @dataclass(frozen=True)
 class Backend:
-    """The path that eager CPU calls take, and the reason."""
+    """The path that eager calls on a device take, and the reason."""
 
-    name: Literal["native", "composite"]
+    name: Literal["native", "triton", "composite"]
     reason: str
 
     def __str__(self) -> str:
@@ -48,21 +59,74 @@ def forced() -> str | None:
     if _VARIABLE not in _ENVIRONMENT:
         return None
     value = os.environ.get("APICAL_BACKEND") or None
-    if value not in (None, "native", "composite"):
+    if value is not None and value not in _BACKENDS:
         raise BackendError(
-            f"APICAL_BACKEND is {value!r}, which is no backend: set it to 'native' or 'composite', or unset it"
+            f"APICAL_BACKEND is {value!r}, which is no backend: "
+            "set it to 'native', 'triton' or 'composite', or unset it"
         )
     return value
 
 
-def backend() -> Backend:
-    """Which path eager CPU calls take on this machine, and why."""
+def backend(device: str | torch.device = "cpu") -> Backend:
+    """Which path eager calls on `device` take on this machine, and why."""
+    kind = torch.device(device).type
     if forced() == "composite":
         return Backend("composite", "APICAL_BACKEND asks for it")
+    if kind == "cuda":
+        gpu = triton()
+        return Backend("composite" if gpu.module is None else "triton", gpu.description)
+    if kind != "cpu":
+        return Backend("composite", f"there is no kernel for {kind}, so plain torch serves")
     library = native.library()
     if library.loaded:
         return Backend("native", library.description)
     return Backend("composite", library.description)
+
+
+@dataclass(frozen=True)
+class Triton:
+    """The module of the Triton kernels, or the reason why there is none."""
+
+    module: ModuleType | None
+    description: str
+
+
+@lru_cache(maxsize=1)
+def _imported() -> Triton:
+    try:
+        from apical.kernels import triton as module  # noqa: PLC0415
+    except ImportError as error:
+        if error.name == "triton":
+            return Triton(None, "Triton is not installed, so plain torch serves")
+        return Triton(None, f"Triton does not import, so plain torch serves ({error})")
+    except Exception as error:  # a Triton that does not fit this torch, Python or driver fails in ways of its own
+        return Triton(None, f"Triton does not import, so plain torch serves ({type(error).__name__}: {error})")
+    return Triton(module, f"Triton {module.VERSION}; compiled and emulated, not yet run on a GPU by apical's tests")
+
+
+_failure: str | None = None
+
+
+def triton() -> Triton:
+    """The Triton kernels, unless they do not import or a launch has failed."""
+    return _imported() if _failure is None else Triton(None, _failure)
+
+
+def triton_kernels() -> ModuleType:
+    """The module of the Triton kernels, for a call whose path is triton."""
+    module = triton().module
+    assert module is not None
+    return module
+
+
+def launch_failed(error: LaunchError) -> None:
+    """Say once that plain torch serves from here on; where Triton was asked for, fail."""
+    global _failure  # noqa: PLW0603
+    if forced() == "triton":
+        raise _refusal("triton", str(error)) from error
+    if _failure is None:
+        _failure = f"a Triton kernel could not be launched, so plain torch serves ({error})"
+        warnings.warn(f"apical: {_failure}", RuntimeWarning, stacklevel=2)
 
 
 def observed() -> bool:
@@ -90,6 +154,29 @@ def why_not_native(x: Tensor) -> str | None:
     if not _has_memory(x):
         return "the input has no memory of its own"
     return None
+
+
+def why_not_triton(x: Tensor) -> str | None:
+    """What keeps the Triton kernels from computing on the memory of `x`, or None."""
+    if type(x) not in _PLAIN_TYPES:
+        return f"the input is a {type(x).__name__}, not a plain tensor"
+    gpu = triton()
+    if gpu.module is None:
+        return gpu.description
+    if not (x.is_cpu if gpu.module.INTERPRETED else x.is_cuda):
+        return f"the input is on {x.device}"
+    if x.layout is not torch.strided:
+        return f"the input's layout is {x.layout}"
+    if x.dtype not in gpu.module.DTYPES:
+        return f"the input's dtype is {x.dtype}"
+    if not _has_memory(x):
+        return "the input has no memory of its own"
+    return None
+
+
+def serves(kernels: ModuleType, x: Tensor) -> bool:
+    """True where these kernels can compute on the memory of `x`."""
+    return (why_not_native(x) if kernels is native else why_not_triton(x)) is None
 
 
 def _has_memory(x: Tensor) -> bool:
@@ -123,11 +210,26 @@ def path(x: Tensor) -> Path:
 
 
 def _second_choice(x: Tensor, wish: str | None, reason: str | None) -> Path:
-    if reason is None and wish == "native" and native.library().loaded:
+    on_cpu, on_gpu = getattr(x, "is_cpu", False), getattr(x, "is_cuda", False)
+    if wish != "composite" and (on_gpu or (wish == "triton" and _interpreted())):
+        obstacle = why_not_triton(x)
+        if obstacle is None:
+            return "triton"
+        if wish == "triton" and x.dtype is not torch.float64:
+            raise _refusal(wish, obstacle)
+    elif wish != "composite" and reason is None and native.library().loaded:
         return "native"
-    if wish == "native" and getattr(x, "is_cpu", False):
-        raise BackendError(
-            f"APICAL_BACKEND=native cannot serve this call: {reason or native.library().description}; "
-            "unset APICAL_BACKEND to let apical choose"
-        )
+    if wish == "native" and on_cpu:
+        raise _refusal(wish, reason or native.library().description)
     return "lean" if type(x) in _PLAIN_TYPES else "composite"
+
+
+def _interpreted() -> bool:
+    module = triton().module
+    return module is not None and module.INTERPRETED
+
+
+def _refusal(wish: str, reason: str) -> BackendError:
+    return BackendError(
+        f"APICAL_BACKEND={wish} cannot serve this call: {reason}; unset APICAL_BACKEND to let apical choose"
+    )

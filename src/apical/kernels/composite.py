@@ -1,6 +1,9 @@
 """The formulas in plain torch: the oracle of the tests, and what compilers, exporters and transforms see.
 
 Kept naive on purpose. Parameters come as numbers, or as tensors that already broadcast against `x`.
+
+NaN in, NaN out. The gradient at NaN is torch's for a clamp, 0 (and the leak's, where there is one); the eager paths,
+which own their backward pass, give NaN there.
 """
 
 import torch
@@ -18,9 +21,8 @@ def wide(x: Tensor) -> Tensor:
 
 
 def _positive_part(x: Tensor) -> Tensor:
-    """max(0, x) with derivative 1 at 0 and at NaN, and 0 at +inf, where ADA is flat."""
-    flat = _FLAT[x.dtype]
-    return torch.where(x < 0, torch.zeros_like(x), torch.where(x > flat, torch.full_like(x, flat), x))
+    """max(0, x): one clamp, which is one node of an exported graph. Its derivative is 1 at 0, 0 at +inf and at NaN."""
+    return torch.clamp(x, 0.0, _FLAT[x.dtype])
 
 
 def ada(x: Tensor, alpha: Number, c: Number, leak: float) -> Tensor:
@@ -29,14 +31,14 @@ def ada(x: Tensor, alpha: Number, c: Number, leak: float) -> Tensor:
     p = _positive_part(value)
     y = p * torch.exp(c - alpha * p)
     if leak:
-        y = y - leak * torch.relu(-value)
+        y = y - torch.relu(-leak * value)  # the derivative of ReLU at 0 is 0, so that at 0 the right-hand side decides
     return y.to(x.dtype)
 
 
 def dendrite(x: Tensor) -> Tensor:
     """0 below zero, exp(-x) from zero on, Eq. 2 of the paper."""
     value = wide(x)
-    y = torch.where(value < 0, torch.zeros_like(value), torch.exp(-_positive_part(value)))
+    y = torch.where(value < 0, 0.0, torch.exp(-_positive_part(value)))
     return y.to(x.dtype)
 
 
@@ -44,7 +46,7 @@ def rbf(x: Tensor, s: Number) -> Tensor:
     """exp(-x^2 / s)."""
     value = wide(x)
     bound = _FLAT[value.dtype]
-    value = torch.where(value.abs() > bound, torch.full_like(value, bound), value)
+    value = torch.clamp(value, -bound, bound)
     return torch.exp(-(value * value) / s).to(x.dtype)
 
 

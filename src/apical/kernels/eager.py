@@ -1,9 +1,10 @@
 """The fused operations in eager mode: one call, one saved tensor, whichever path computes it.
 
-An `Operation` holds the settings of a call and knows its formula three ways; `run` picks the way. The arguments are
-taken as checked.
+An `Operation` holds the settings of a call and knows its formula in plain torch and by kernels, those of the C library
+or of Triton; `run` picks the way. The arguments are taken as checked.
 """
 
+from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -13,20 +14,26 @@ from apical.kernels import choice, composite, native
 
 Value = float | Tensor
 Room = Tensor | None
-"""Memory for a result of the C library; it takes some where there is none."""
+"""Memory for a result of a kernel; it takes some where there is none."""
 Wanted = tuple[bool, bool]
 """Whether the gradients of alpha and of c are."""
 
 
+class Bound(Protocol):
+    """alpha and c as `bind` of a module of kernels, `native` or `triton`, prepared them."""
+
+    @property
+    def kernels(self) -> ModuleType: ...
+
+
 class Operation(Protocol):
-    """What is computed from x, alpha and c: in plain torch, or by the C library with alpha and c bound to it."""
+    """What is computed from x, alpha and c: in plain torch, or by kernels with alpha and c bound to them."""
 
     def composite(self, x: Tensor, alpha: Value, c: Value) -> Tensor: ...
-    def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound: ...
-    def forward(self, x: Tensor, bound: native.Bound, out: Room = None) -> Tensor: ...
-    def backward(
-        self, x: Tensor, g: Tensor, bound: native.Bound, wanted: Wanted, out: Room = None
-    ) -> native.Gradients: ...
+    def undefined(self, x: Tensor) -> Tensor: ...
+    def bind(self, x: Tensor, alpha: Value, c: Value, kernels: ModuleType = native) -> Bound: ...
+    def forward(self, x: Tensor, bound: Bound, out: Room = None) -> Tensor: ...
+    def backward(self, x: Tensor, g: Tensor, bound: Bound, wanted: Wanted, out: Room = None) -> native.Gradients: ...
 
 
 class Ada(NamedTuple):
@@ -39,14 +46,18 @@ class Ada(NamedTuple):
     def composite(self, x: Tensor, alpha: Value, c: Value) -> Tensor:
         return composite.ada(x, *_broadcast(x, alpha, c, self.floor, self.dim), self.leak)
 
-    def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound:
-        return native.bind(x, alpha, c, self.dim, self.leak, self.floor)
+    def undefined(self, x: Tensor) -> Tensor:
+        """Where the gradient is NaN: a clamp, which the composite is made of, has 0 there."""
+        return x.isnan()
 
-    def forward(self, x: Tensor, bound: native.Bound, out: Room = None) -> Tensor:
-        return native.ada_forward(x, bound, out)
+    def bind(self, x: Tensor, alpha: Value, c: Value, kernels: ModuleType = native) -> Bound:
+        return kernels.bind(x, alpha, c, self.dim, self.leak, self.floor)  # type: ignore[no-any-return]
 
-    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, wanted: Wanted, out: Room = None) -> native.Gradients:
-        return native.ada_backward(x, g, bound, wanted, out)
+    def forward(self, x: Tensor, bound: Bound, out: Room = None) -> Tensor:
+        return bound.kernels.ada_forward(x, bound, out)  # type: ignore[no-any-return]
+
+    def backward(self, x: Tensor, g: Tensor, bound: Bound, wanted: Wanted, out: Room = None) -> native.Gradients:
+        return bound.kernels.ada_backward(x, g, bound, wanted, out)  # type: ignore[no-any-return]
 
 
 class Pyramidal(NamedTuple):
@@ -63,30 +74,48 @@ class Pyramidal(NamedTuple):
         values = _broadcast(apical, alpha, c, self.floor, self.dim)
         return composite.pyramidal(basal, apical, *values, self.leak, self.basal_leak)
 
-    def bind(self, x: Tensor, alpha: Value, c: Value) -> native.Bound:
-        return native.bind(x, alpha, c, self.dim, self.leak, self.floor, self.basal_leak)
+    def undefined(self, x: Tensor) -> Tensor:
+        """Where the gradient is NaN; that of the basal half is ReLU's."""
+        mask = x.isnan()
+        dim = self.dim % x.dim()
+        mask.unflatten(dim, (self.groups, 2, -1)).select(dim + 1, 0).fill_(False)  # type: ignore[no-untyped-call]
+        return mask
 
-    def forward(self, x: Tensor, bound: native.Bound, out: Room = None) -> Tensor:
-        return native.pyramidal_forward(x, bound, self.dim, self.groups, out)
+    def bind(self, x: Tensor, alpha: Value, c: Value, kernels: ModuleType = native) -> Bound:
+        return kernels.bind(x, alpha, c, self.dim, self.leak, self.floor, self.basal_leak)  # type: ignore[no-any-return]
 
-    def backward(self, x: Tensor, g: Tensor, bound: native.Bound, wanted: Wanted, out: Room = None) -> native.Gradients:
-        return native.pyramidal_backward(x, g, bound, wanted, self.dim, self.groups, out)
+    def forward(self, x: Tensor, bound: Bound, out: Room = None) -> Tensor:
+        return bound.kernels.pyramidal_forward(x, bound, self.dim, self.groups, out)  # type: ignore[no-any-return]
+
+    def backward(self, x: Tensor, g: Tensor, bound: Bound, wanted: Wanted, out: Room = None) -> native.Gradients:
+        return bound.kernels.pyramidal_backward(x, g, bound, wanted, self.dim, self.groups, out)  # type: ignore[no-any-return]
 
 
 def run(operation: Operation, x: Tensor, alpha: Value, c: Value) -> Tensor:
     """Compute `operation` by the path that fits the call. Numbers must be floats."""
     path = choice.path(x)
+    tensors = () if type(alpha) is type(c) is float else tuple(v for v in (alpha, c) if isinstance(v, Tensor))
     if path == "native":
-        bound = operation.bind(x, alpha, c)
+        bound: Bound | None = operation.bind(x, alpha, c)
     else:
         choice.check_input(x)  # what is native is a floating-point tensor
         if path == "composite":
             return operation.composite(x, alpha, c)
         bound = None
-    tensors = () if type(alpha) is type(c) is float else tuple(v for v in (alpha, c) if isinstance(v, Tensor))
+        if path == "triton" and all(v.device == x.device for v in tensors):
+            bound = operation.bind(x, alpha, c, choice.triton_kernels())
     if torch.is_grad_enabled() and (x.requires_grad or any(v.requires_grad for v in tensors)):
         return _apply(x, (operation, bound, alpha, c), *tensors)  # type: ignore[no-any-return, no-untyped-call]
-    return operation.composite(x, alpha, c) if bound is None else operation.forward(x, bound)
+    return _evaluated(operation, bound, x, alpha, c)
+
+
+def _evaluated(operation: Operation, bound: Bound | None, x: Tensor, alpha: Value, c: Value) -> Tensor:
+    if bound is not None:
+        try:
+            return operation.forward(x, bound)
+        except choice.LaunchError as error:
+            choice.launch_failed(error)
+    return operation.composite(x, alpha, c)
 
 
 def dendrite(x: Tensor) -> Tensor:
@@ -124,20 +153,24 @@ class _Fused(torch.autograd.Function):
         else:
             ctx.call = call
         ctx.save_for_backward(x, *tensors)
-        return operation.composite(x, alpha, c) if bound is None else operation.forward(x, bound)  # type: ignore[no-any-return]
+        return _evaluated(operation, bound, x, alpha, c)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, *tensors = ctx.saved_tensors
         operation, bound, alpha, c = ctx.call
-        if bound is None or torch.is_grad_enabled() or choice.observed() or choice.why_not_native(g) is not None:
+        if bound is None or torch.is_grad_enabled() or choice.observed() or not choice.serves(bound.kernels, g):
             return _recomputed(ctx, g)
         needed = iter(ctx.needs_input_grad[2:])
         wanted = alpha is None and next(needed), c is None and next(needed)
-        gx, *found = operation.backward(x, g, bound, wanted)
+        try:
+            gx, *rest = operation.backward(x, g, bound, wanted)
+        except choice.LaunchError as error:
+            choice.launch_failed(error)
+            return _recomputed(ctx, g)
         if not tensors:
             return gx, None
-        ordered = (gradient for gradient, value in zip(found, (alpha, c), strict=True) if value is None)
+        ordered = (gradient for gradient, value in zip(rest, (alpha, c), strict=True) if value is None)
         return gx, None, *map(_fit, ordered, tensors)
 
 
@@ -159,6 +192,8 @@ def _recomputed(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         targets = [v for v, need in zip(saved, wanted, strict=True) if need]
         found = list(torch.autograd.grad(y, targets, g, create_graph=create_graph))
     gx, *rest = (found.pop(0) if need else None for need in wanted)
+    if gx is not None:
+        gx = torch.where(operation.undefined(saved[0].detach()), torch.nan, gx)
     return gx, None, *rest
 
 
@@ -190,4 +225,4 @@ def above(value: Value, floor: float) -> Value:
     if not isinstance(value, Tensor) or not floor:
         return value
     held = value.detach()
-    return torch.where(held < floor, torch.full_like(held, floor), held) + (value - held)
+    return held.clamp(min=floor) + (value - held)

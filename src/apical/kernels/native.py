@@ -5,11 +5,13 @@ gradients come as `channels` values in the dtype of the arithmetic, where `wante
 """
 
 import ctypes
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -105,12 +107,13 @@ class Bound(NamedTuple):
     channels: int
     dtype: torch.dtype
     alive: tuple[Any, ...]
+    kernels: ModuleType = sys.modules[__name__]
 
 
 def ada_forward(x: Tensor, bound: Bound, out: Tensor | None = None) -> Tensor:
     """ADA of a plain CPU tensor; into `out`, which has its shape and strides, where it is given."""
     if not x.is_contiguous():
-        x = _dense(x)
+        x = dense(x)
     y = torch.empty_like(x) if out is None else out
     n = x.numel()
     if n:
@@ -125,14 +128,14 @@ Gradients = tuple[Tensor, Tensor | None, Tensor | None]
 def ada_backward(x: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool], out: Tensor | None = None) -> Gradients:
     """The gradients of x, alpha and c; that of x into `out`, which is like x and may be g, where it is given."""
     if not x.is_contiguous():
-        x = _dense(x)
+        x = dense(x)
     gx = torch.empty_like(x) if out is None else out
     galpha, gc = _room(bound, wanted)
     n = x.numel()
     if n:
         step = 1
         if g.stride() != x.stride():
-            g, step = _upstream(g, x.stride())
+            g, step = upstream(g, x.stride())
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
         if bound.backward(
             x.data_ptr(), g.data_ptr(), step, gx.data_ptr(), n, bound.address, _at(galpha), _at(gc), threads
@@ -144,8 +147,8 @@ def ada_backward(x: Tensor, g: Tensor, bound: Bound, wanted: tuple[bool, bool], 
 def pyramidal_forward(z: Tensor, bound: Bound, dim: int, groups: int, out: Tensor | None = None) -> Tensor:
     """basal(z') + ADA(z'') of a plain CPU tensor whose 2 * outputs channels stand along `dim`, group by group."""
     if not z.is_contiguous():
-        z = _dense(z)
-    y = torch.empty_strided(*_halved(z, dim), dtype=z.dtype) if out is None else out
+        z = dense(z)
+    y = torch.empty_strided(*halved(z, dim), dtype=z.dtype) if out is None else out
     n = y.numel()
     if n:
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
@@ -158,14 +161,14 @@ def pyramidal_backward(
 ) -> Gradients:
     """The gradients of z, alpha and c."""
     if not z.is_contiguous():
-        z = _dense(z)
+        z = dense(z)
     gz = torch.empty_like(z) if out is None else out
     galpha, gc = _room(bound, wanted)
     n = g.numel()
     if n:
         step = 1
         if not (g.is_contiguous() and z.is_contiguous()):
-            g, step = _upstream(g, _halved(z, dim)[1])
+            g, step = upstream(g, halved(z, dim)[1])
         outputs = g.size(dim) // groups
         threads = 1 if n <= PARALLEL_FROM else torch.get_num_threads()
         if bound.backward(
@@ -196,11 +199,12 @@ def is_dense(x: Tensor) -> bool:
     return True
 
 
-def _dense(x: Tensor) -> Tensor:
+def dense(x: Tensor) -> Tensor:
+    """`x` itself, or a contiguous copy where it has gaps."""
     return x if is_dense(x) else x.contiguous()
 
 
-def _halved(z: Tensor, dim: int) -> tuple[list[int], tuple[int, ...]]:
+def halved(z: Tensor, dim: int) -> tuple[list[int], tuple[int, ...]]:
     """Shape and strides of a dense tensor like `z` with half of its channels along `dim`."""
     shape = list(z.shape)
     shape[dim] //= 2
@@ -208,13 +212,13 @@ def _halved(z: Tensor, dim: int) -> tuple[list[int], tuple[int, ...]]:
     return shape, tuple(s if s <= step else s // 2 for s in z.stride())
 
 
-def _upstream(g: Tensor, strides: tuple[int, ...]) -> tuple[Tensor, int]:
+def upstream(g: Tensor, strides: tuple[int, ...]) -> tuple[Tensor, int]:
     """The upstream gradient in the layout `strides`, and how far to step in it: 0 where one value stands for all."""
     if g.stride() == strides:
         return g, 1
     if not any(g.stride()):
         return g, 0
-    return torch.empty_strided(g.shape, strides, dtype=g.dtype).copy_(g), 1
+    return torch.empty_strided(g.shape, strides, dtype=g.dtype, device=g.device).copy_(g), 1
 
 
 def bind(
@@ -225,10 +229,10 @@ def bind(
     With `basal_leak` for the pyramidal sum, without it for ADA. Numbers are prepared once and remembered.
     """
     if type(alpha) is float and type(c) is float:
-        inner = 1 if basal_leak is None else _inner(x, dim)
+        inner = 1 if basal_leak is None else inner_of(x, dim)
         return _bind_numbers(alpha, c, x.dtype, inner, leak, floor, basal_leak)
     channels = max(v.numel() for v in (alpha, c) if isinstance(v, Tensor))
-    inner = 1 if basal_leak is None and channels == 1 else _inner(x, dim)
+    inner = 1 if basal_leak is None and channels == 1 else inner_of(x, dim)
     return _bind(alpha, c, channels, x.dtype, inner, leak, floor, basal_leak)
 
 
@@ -267,11 +271,11 @@ def _constant(value: float, dtype: torch.dtype) -> Tensor:
         return torch.tensor([value], dtype=dtype, device="cpu")
 
 
-def _inner(x: Tensor, dim: int) -> int:
+def inner_of(x: Tensor, dim: int) -> int:
     """How many neighbours in memory share a channel; a dimension of size 1 may have any stride, so count them."""
     if x.is_contiguous():
         return 1 if dim == -1 else prod(x.shape[dim % x.dim() + 1 :])
-    return x.stride(dim) if is_dense(x) else _inner(x.contiguous(), dim)
+    return x.stride(dim) if is_dense(x) else inner_of(x.contiguous(), dim)
 
 
 def _vector(value: Value, dtype: torch.dtype, channels: int) -> Tensor:

@@ -52,6 +52,9 @@ class Plain:
         """The precision of the trial, for passes that do not go through `setup`'s model."""
         return nullcontext()
 
+    def wait(self) -> None:
+        """Until the device has done what it was asked, before a clock is read."""
+
     def scale(self, loss: Tensor, own: int, all_: int) -> Tensor:
         """The share of this process in the mean over all samples of the batch."""
         return loss
@@ -106,6 +109,10 @@ class Parallel(Plain):
 
     def autocast(self) -> AbstractContextManager[Any]:
         return self.fabric.autocast()  # type: ignore[no-any-return]
+
+    def wait(self) -> None:
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
 
     def scale(self, loss: Tensor, own: int, all_: int) -> Tensor:
         # Gradients are averaged over processes; their shards of a last, short batch may differ by one sample.

@@ -181,6 +181,7 @@ def fit(s: Session, *, stop: Stop, report: Reporter) -> State:
             report.batch(s.epoch + 1, s.batch, s.loss)
             if agreed.stop:
                 return s.leave(perf_counter() - start)
+        engine.wait()
         s.seconds = perf_counter() - start
         if not s.finite():
             return "diverged"

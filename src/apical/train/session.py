@@ -306,7 +306,12 @@ class Feed:
 
     def _made(self, epoch: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in islice(self.batches.epoch(epoch), start, None):
-            yield batch.inputs.to(self.device, memory_format=self.format), batch.labels.to(self.device)
+            yield self._moved(batch.inputs, self.format), self._moved(batch.labels, torch.preserve_format)
+
+    def _moved(self, tensor: Tensor, layout: torch.memory_format) -> Tensor:
+        """On the device; to a GPU from pinned memory, so that the copy runs while the next batch is made."""
+        pinned = tensor.pin_memory() if self.device.type == "cuda" else tensor
+        return pinned.to(self.device, memory_format=layout, non_blocking=self.device.type == "cuda")
 
 
 def evaluation_batch(split: Split, batch: int) -> int:
