@@ -17,8 +17,8 @@ from rich.table import Table
 from apical import study
 from apical.errors import InvalidArgumentError
 from apical.study.directory import Store
-from apical.study.model import IN_PERCENT, SMALLER_IS_BETTER
 from apical.study.results import RowResults, StudyResults, TrialRecord
+from apical.train import metrics
 
 if TYPE_CHECKING:  # it needs torch, and `--help` does not
     from apical.study.state import Progress
@@ -134,7 +134,7 @@ def _best_so_far(row: RowResults) -> tuple[str, str]:
         return number(row.part.metric, row.best.value), row.chosen
     if not known:
         return "", ""
-    sign = 1 if row.part.metric in SMALLER_IS_BETTER else -1
+    sign = -1 if metrics.find(row.part.metric).larger_is_better else 1
     best = min(known, key=lambda s: sign * s.validation)
     return number(row.part.metric, best.validation), f"{best.setting} (so far)"
 
@@ -171,7 +171,7 @@ def _paper(row: RowResults) -> str:
 
 def number(metric: str, value: float) -> str:
     """A share in per cent, any other value with four digits."""
-    return f"{100 * value:.2f}" if metric in IN_PERCENT else f"{value:.4g}"
+    return f"{100 * value:.2f}" if metric in metrics.names() and metrics.find(metric).percent else f"{value:.4g}"
 
 
 def conclude(results: StudyResults) -> int:

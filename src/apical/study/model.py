@@ -34,10 +34,6 @@ FINISHED: tuple[State, ...] = ("done", "diverged")
 Form = Literal["table", "curve", "approximation", "logic"]
 """How a report shows a study."""
 
-SMALLER_IS_BETTER = frozenset({"cross-entropy", "mae", "mse", "seconds"})
-IN_PERCENT = frozenset({"accuracy", "weighted-accuracy", "top-5"})
-"""Metrics that trials give as shares of 1 and the paper prints in per cent."""
-
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
