@@ -39,7 +39,7 @@ def train(
     epochs: Annotated[int | None, typer.Option(min=1, help="By default the paper's, or 30.")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Samples of all devices; the paper's, or 64.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of Adam; the paper's, or 0.001.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides first weights, data order and dropout.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Decides initial weights, data order and dropout.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another field of the trial, as name=value.")] = None,
     dim: Annotated[list[str] | None, typer.Option(help="A dimension of the network, as name=value.")] = None,
     corrupt: Annotated[list[str] | None, typer.Option(help="A corruption of the data; may be repeated.")] = None,

@@ -61,7 +61,7 @@ def forced() -> str | None:
     value = os.environ.get("APICAL_BACKEND") or None
     if value is not None and value not in _BACKENDS:
         raise BackendError(
-            f"APICAL_BACKEND is {value!r}, which is no backend: "
+            f"APICAL_BACKEND is {value!r}, which is not a backend: "
             "set it to 'native', 'triton' or 'composite', or unset it"
         )
     return value
