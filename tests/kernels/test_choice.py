@@ -83,7 +83,7 @@ def test_forced_native_refuses_what_it_cannot_serve(monkeypatch: pytest.MonkeyPa
 
 def test_unknown_backend_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("APICAL_BACKEND", "cuda")
-    with pytest.raises(BackendError, match="APICAL_BACKEND is 'cuda', which is no backend: set it to 'native'"):
+    with pytest.raises(BackendError, match="APICAL_BACKEND is 'cuda', which is not a backend: set it to 'native'"):
         ada(torch.ones(3))
     with pytest.raises(BackendError, match="no backend"):
         backend()
