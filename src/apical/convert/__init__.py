@@ -3,24 +3,34 @@
 import inspect
 import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from apical.convert.apply import Application
-from apical.convert.check import looks_trained, probe, same_function, starts_at_zero
+from apical.convert.application import Application
 from apical.convert.flow import Network
-from apical.convert.kinds import ALL_KINDS, DEFAULT_KINDS, check_kinds
-from apical.convert.measure import shares
+from apical.convert.kinds import (
+    ALL_KINDS,
+    DEFAULT_KINDS,
+    FUNCTIONS,
+    HeldFunction,
+    Selection,
+    is_ours,
+    is_transformer_layer,
+)
+from apical.convert.observation import Observation, multiply_adds, observe
 from apical.convert.plan import Decision, decide
-from apical.convert.report import ConversionReport, Row
-from apical.convert.say import nothing_converted, nothing_found, rows
+from apical.convert.probe import elementwise, looks_trained, probe, same_function, starts_at_zero
+from apical.convert.report import ConversionReport, Cost, Row, nothing_converted, nothing_to_convert, rows
+from apical.convert.rewrite import Surgery
 from apical.errors import ConversionError
 from apical.nn.unit import Unit
 
-__all__ = ["ALL_KINDS", "DEFAULT_KINDS", "ConversionReport", "Row", "convert_"]
+__all__ = ["ALL_KINDS", "DEFAULT_KINDS", "ConversionReport", "Cost", "Row", "convert_"]
 
 
 def convert_(
@@ -31,15 +41,18 @@ def convert_(
     example_inputs: Any = None,
     keep_function: bool = False,
     kinds: Iterable[str] | None = None,
+    also: Iterable[type[nn.Module]] | None = None,
 ) -> ConversionReport:
     """Give `model`, in place, the neurons that `unit` names; returns what became of each activation.
 
     A standard unit takes the place of every activation of `kinds` (DEFAULT_KINDS: those of hidden layers), modules and
-    functional calls alike. A pyramidal unit turns every activation that one affine layer feeds, through a norm and
-    residual additions, into a pyramidal neuron. `filter_fn(name, module)` chooses among them. `example_inputs` (a
-    tensor, a tuple or a dict) let the report show how many inputs of each activation are negative or saturated.
-    `keep_function` starts apical branches at zero, so that the model computes what it did. Build the optimiser after
-    the conversion (and after `undo`): the parameters are new.
+    functional calls alike; a module or function of your own that maps elementwise is one activation, whatever it
+    computes inside, and goes by its name. A pyramidal unit turns every activation that one affine layer feeds, through
+    a norm and residual additions, into a pyramidal neuron. `filter_fn(name, module)` chooses among them, `also` names
+    classes that are activations by your word. `example_inputs` (a tensor, a tuple or a dict) let `convert_` observe one
+    forward: which layer feeds an activation whose forward cannot be traced, how many inputs are negative or saturated,
+    and how many multiplications the change costs. `keep_function` starts apical branches at zero, so that the model
+    computes what it did. Build the optimizer after the conversion (and after `undo`): the parameters are new.
 
     Examples:
         >>> report = convert_(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), "pynada(alpha=0.5)")
@@ -47,24 +60,89 @@ def convert_(
         'PyramidalLinear'
     """
     unit = Unit.parse(unit)
-    chosen = check_kinds(kinds)
+    selection = Selection.of(kinds, also)
     _check_arguments(model, filter_fn)
-    network = Network(model)
-    sites = network.sites(chosen)
-    if not sites:
-        raise ConversionError(nothing_found(network, unit, chosen))
-    decisions = decide(network, sites, unit, filter_fn)
-    if all(decision.form == "keep" for decision in decisions):
-        raise ConversionError(nothing_converted(decisions, unit))
+    surgery = Surgery(model)
+    try:
+        return _convert(model, unit, selection, surgery, filter_fn, example_inputs, keep_function=keep_function)
+    except BaseException:
+        surgery.undo()
+        raise
+
+
+def _convert(
+    model: nn.Module,
+    unit: Unit,
+    selection: Selection,
+    surgery: Surgery,
+    filter_fn: Callable[[str, nn.Module], bool] | None,
+    example_inputs: Any,
+    *,
+    keep_function: bool,
+) -> ConversionReport:
+    held = _hold_functions(model, surgery)
+    network = Network(model, selection)
+    sites = network.sites()
+    selection.check(name for site in sites for name in (site.kind, *site.activation.names))
+    observed: Observation | None = None
+    if example_inputs is not None:
+        observed = observe(network, sites, example_inputs, _alpha(unit))
+        sites = observed.split(sites) if unit.pyramidal else sites
+    decisions = decide(network, sites, unit, filter_fn, observed)
+    asked = [decision for decision in decisions if decision.asked]
+    if not asked:
+        raise ConversionError(nothing_to_convert(network, decisions, unit))
+    if all(decision.form == "keep" for decision in asked):
+        raise ConversionError(nothing_converted(decisions, unit, has_inputs=observed is not None))
     if keep_function:
-        _check_function_is_kept(decisions, unit)
-    seen = shares(network, sites, example_inputs, _alpha(unit)) if example_inputs is not None else {}
-    if not keep_function:
-        _warn_if_trained(model, decisions, unit)
-    application = Application(network, sites, unit, at_zero=keep_function)
-    application.run(decisions)
-    table = rows(network, decisions, application.made, seen, unit)
-    return ConversionReport(application.surgery.model, str(unit), table, application.surgery.undo)
+        _check_function_is_kept(asked, unit)
+    else:
+        _warn_if_trained(model, asked, unit)
+    before = _costs(model, example_inputs)
+    application = Application(network, surgery, decisions, unit, at_zero=keep_function)
+    application.run()
+    _release_functions(held, surgery)
+    table = rows(decisions, application.made, observed, unit)
+    after = _costs(surgery.model, example_inputs)
+    parameters, forwards = zip(before, after, strict=True)
+    cost = Cost(parameters, forwards if example_inputs is not None else None)
+    details = {traced.name or "(the model)": traced.words for traced in network.blind()}
+    return ConversionReport(surgery.model, str(unit), table, surgery.undo, details, cost)
+
+
+def _costs(model: nn.Module, example_inputs: Any) -> tuple[int, int]:
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return parameters, 0 if example_inputs is None else multiply_adds(model, example_inputs)
+
+
+def _hold_functions(model: nn.Module, surgery: Surgery) -> list[tuple[nn.Module, str, HeldFunction]]:
+    """Elementwise functions that modules keep as attributes (`self.act = F.gelu`), each made a module for a while."""
+    held = []
+    for module in list(model.modules()):
+        if is_ours(module) or is_transformer_layer(module):
+            continue
+        for name, value in list(vars(module).items()):
+            if _is_plain_function(value) and name != "forward" and (_known(value) or elementwise(value) is not None):
+                function = HeldFunction(value)
+                surgery.set(module, name, function)
+                held.append((module, name, function))
+    return held
+
+
+def _is_plain_function(value: Any) -> bool:
+    kinds = (FunctionType, BuiltinFunctionType, partial, torch.jit.ScriptFunction)
+    return isinstance(value, kinds) and not isinstance(getattr(value, "__self__", None), nn.Module)
+
+
+def _known(value: Any) -> bool:
+    return not isinstance(value, partial) and value in FUNCTIONS
+
+
+def _release_functions(held: list[tuple[nn.Module, str, HeldFunction]], surgery: Surgery) -> None:
+    """Put back the functions that nothing took the place of."""
+    for module, name, function in held:
+        if getattr(module, name) is function:
+            surgery.restore(module, name, function.function)
 
 
 def _check_arguments(model: nn.Module, filter_fn: Any) -> None:
@@ -107,7 +185,7 @@ def _takes_two(function: Any) -> bool:
 def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
     basal = probe(unit.basal)
     for decision in decisions:
-        if decision.form != "keep" and not same_function(decision.site, basal):
+        if decision.form != "keep" and not same_function(decision.site.function, basal):
             raise ConversionError(
                 f"keep_function=True cannot hold: {decision.site.label} is {decision.site.kind}, "
                 f"but the basal activation of {str(unit)!r} is {str(unit.basal)!r}: leave keep_function out, or pass "
@@ -127,7 +205,7 @@ def _alpha(unit: Unit) -> float | None:
 def _warn_if_trained(model: nn.Module, decisions: list[Decision], unit: Unit) -> None:
     """One sentence where trained weights get another function: the unit's own, or a new branch beside the old one."""
     basal = probe(unit.basal)
-    other = [d.site.kind for d in decisions if d.form != "keep" and not same_function(d.site, basal)]
+    other = [d.site.kind for d in decisions if d.form != "keep" and not same_function(d.site.function, basal)]
     if (other or unit.pyramidal) and looks_trained(model):
         what = f"{str(unit.basal)!r} for its {other[0]}" if other else "a new apical branch"
         hint = "" if other else ", unless keep_function=True starts that branch at zero"
