@@ -25,12 +25,23 @@ from apical.convert.kinds import (
 from apical.convert.observation import Observation, multiply_adds, observe
 from apical.convert.plan import Decision, decide
 from apical.convert.probe import elementwise, looks_trained, probe, same_function, starts_at_zero
+from apical.convert.record import (
+    ATTRIBUTE,
+    MARK,
+    Recorded,
+    check_same,
+    config_of,
+    document,
+    read_document,
+    record_of,
+    selection_of,
+)
 from apical.convert.report import ConversionReport, Cost, Row, nothing_converted, nothing_to_convert, rows
 from apical.convert.rewrite import Surgery
 from apical.errors import ConversionError
 from apical.nn.unit import Unit
 
-__all__ = ["ALL_KINDS", "DEFAULT_KINDS", "ConversionReport", "Cost", "Row", "convert_"]
+__all__ = ["ALL_KINDS", "DEFAULT_KINDS", "ConversionReport", "Cost", "Row", "convert_", "load"]
 
 
 def convert_(
@@ -88,7 +99,7 @@ def _convert(
     if example_inputs is not None:
         observed = observe(network, sites, example_inputs, _alpha(unit))
         sites = observed.split(sites) if unit.pyramidal else sites
-    decisions = decide(network, sites, unit, filter_fn, observed)
+    decisions = decide(network, sites, unit, chosen_by=network.chosen, filter_fn=filter_fn, observed=observed)
     asked = [decision for decision in decisions if decision.asked]
     if not asked:
         raise ConversionError(nothing_to_convert(network, decisions, unit))
@@ -98,16 +109,85 @@ def _convert(
         _check_function_is_kept(asked, unit)
     else:
         _warn_if_trained(model, asked, unit)
-    before = _costs(model, example_inputs)
-    application = Application(network, surgery, decisions, unit, at_zero=keep_function)
+    return _carry_out(network, surgery, decisions, unit, observed, held, example_inputs, at_zero=keep_function)
+
+
+def _carry_out(
+    network: Network,
+    surgery: Surgery,
+    decisions: list[Decision],
+    unit: Unit,
+    observed: Observation | Recorded | None,
+    held: list[tuple[nn.Module, str, HeldFunction]],
+    example_inputs: Any = None,
+    *,
+    at_zero: bool = False,
+) -> ConversionReport:
+    """Do what was decided, and report it."""
+    record = record_of(network.model, network.selection, str(unit), decisions)
+    before = _costs(network.model, example_inputs)
+    application = Application(network, surgery, decisions, unit, at_zero=at_zero)
     application.run()
     _release_functions(held, surgery)
-    table = rows(decisions, application.made, observed, unit)
+    records = _note(surgery, record)
+    table = rows(decisions, application.made, observed.shares if observed is not None else {}, unit)
     after = _costs(surgery.model, example_inputs)
     parameters, forwards = zip(before, after, strict=True)
     cost = Cost(parameters, forwards if example_inputs is not None else None)
     details = {traced.name or "(the model)": traced.words for traced in network.blind()}
-    return ConversionReport(surgery.model, str(unit), table, surgery.undo, details, cost)
+    return ConversionReport(surgery.model, str(unit), table, surgery.undo, details, cost, document(records))
+
+
+def _note(surgery: Surgery, record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Keep the record with the model, and with its configuration where Transformers will save that."""
+    model = surgery.model
+    records = [*getattr(model, ATTRIBUTE, ()), record]
+    surgery.set(model, ATTRIBUTE, records)
+    config = config_of(model)
+    if config is not None:
+        surgery.set(config, "apical", document(records))
+        if not hasattr(model, MARK):
+            device = next((parameter.device for parameter in model.parameters()), None)
+            surgery.buffer(model, MARK, torch.zeros(1, device=device))
+    return records
+
+
+def load(model: nn.Module, source: Any) -> ConversionReport:
+    """Convert a fresh `model` as a saved conversion says: `source` is the file, or its contents as a dict.
+
+    Call it before `load_state_dict`. A network in which an activation would become something else is refused.
+    """
+    _check_arguments(model, None)
+    report = None
+    for record in read_document(source):
+        surgery = Surgery(model)
+        try:
+            report = _repeat(_root(model, record), surgery, record)
+        except BaseException:
+            surgery.undo()
+            raise
+    if report is None:
+        raise ConversionError("the saved conversion is empty: give what report.save wrote")
+    return report
+
+
+def _root(model: nn.Module, record: dict[str, Any]) -> nn.Module:
+    """The part of `model` that was converted: all of it, or the one part that has the class of that."""
+    if type(model).__name__ == record["root"]:
+        return model
+    parts = [module for module in model.modules() if type(module).__name__ == record["root"]]
+    return parts[0] if len(parts) == 1 else model
+
+
+def _repeat(model: nn.Module, surgery: Surgery, record: dict[str, Any]) -> ConversionReport:
+    unit, wanted = Unit.parse(record["unit"]), {entry["name"] for entry in record["activations"]}
+    held = _hold_functions(model, surgery)
+    network = Network(model, selection_of(model, record))
+    recorded = Recorded(model, record)
+    sites = recorded.split(network.sites())
+    decisions = decide(network, sites, unit, chosen_by=lambda site: site.label in wanted, observed=recorded)
+    check_same(record, decisions, network)
+    return _carry_out(network, surgery, decisions, unit, recorded, held)
 
 
 def _costs(model: nn.Module, example_inputs: Any) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from apical.convert.flow import Network, Site
-from apical.convert.kinds import ADDITIONS, FUNCTIONS, call_kind, is_affine
+from apical.convert.kinds import ADDITIONS, FUNCTIONS, NORM_FUNCTIONS, NORMS, call_kind, is_affine
 from apical.convert.source import Place, codes, running_place
 from apical.convert.trace import in_mode
 from apical.errors import ConversionError
@@ -32,6 +32,7 @@ _SUMS = {getattr(Tensor, f) if isinstance(f, str) else f for f in ADDITIONS} | {
     Tensor.__iadd__,
     Tensor.__radd__,
 }
+_NORMS = {function.__name__ for function in NORM_FUNCTIONS}
 _PASSING = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "contiguous", "clone", "to", "float"}
 
 
@@ -110,7 +111,7 @@ class Observation:
         calls = self.calls.get(site, [])
         if not calls:
             return "it did not run on example_inputs"
-        fed = [self._fed(record) for _, record in calls]
+        fed = [self._fed(record, site.owner.module) for _, record in calls]
         wrong = next((each for each in fed if isinstance(each, str)), None)
         if wrong is not None:
             return wrong
@@ -118,9 +119,9 @@ class Observation:
             return "several layers feed it, one after another"
         return fed[0]
 
-    def _fed(self, record: Record | None) -> tuple[nn.Module, nn.Module | None, int] | str:
+    def _fed(self, record: Record | None, owner: nn.Module) -> tuple[nn.Module, nn.Module | None, int] | str:
         ends: list[str] = []
-        feeds = list(self._search(record, None, 0, ends)) if record is not None else []
+        feeds = list(self._search(record, owner, None, 0, ends)) if record is not None else []
         if not feeds:
             return f"it is fed by {ends[0] if ends else 'an input of the model'}, not by an affine layer"
         main = [each for each in feeds if all(o is each or _after(each[0], o[0]) for o in feeds)] or _widest(feeds)
@@ -131,18 +132,20 @@ class Observation:
         return affine.maker, norm, sums
 
     def _search(
-        self, record: Record, norm: nn.Module | None, sums: int, ends: list[str]
+        self, record: Record, owner: nn.Module, norm: nn.Module | None, sums: int, ends: list[str]
     ) -> Iterator[tuple[Record, nn.Module | None, int]]:
         maker = record.maker
         if isinstance(maker, nn.Module) and is_affine(maker):
             yield record, norm, sums
         elif isinstance(maker, nn.Module) and norm is None and self.network.is_norm(maker):
-            yield from self._search(record.sources[0], maker, sums, ends)
+            yield from self._search(record.sources[0], owner, maker, sums, ends)
         elif maker == "+" and norm is None:
             for source in record.sources:
-                yield from self._search(source, norm, sums + 1, ends)
+                yield from self._search(source, owner, norm, sums + 1, ends)
         elif maker in _PASSING and record.sources:
-            yield from self._search(record.sources[0], norm, sums, ends)
+            yield from self._search(record.sources[0], owner, norm, sums, ends)
+        elif maker in _NORMS and norm is None and isinstance(owner, NORMS) and record.sources:
+            yield from self._search(record.sources[0], owner, owner, sums, ends)  # a norm whose class activates too
         else:
             ends.append(maker if isinstance(maker, str) else type(maker).__name__)
 

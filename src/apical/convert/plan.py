@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from torch import nn
 
 from apical.convert.branch import ApicalBranch
 from apical.convert.flow import Feed, Network, Site, output
 from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, call_input, is_ours, is_transformer_layer
-from apical.convert.observation import Observation
 from apical.convert.rewrite import why_not
 from apical.convert.source import call_input_place, why_no_source
 from apical.convert.trace import Traced
@@ -46,11 +45,24 @@ class Decision:
         return max((feed.additions for feed in self.feeds.values()), default=self.sums)
 
 
+class Feeds(Protocol):
+    """Where the layer that feeds an activation is known from, if not from a graph."""
+
+    def feed(self, site: Site) -> tuple[nn.Module, nn.Module | None, int] | str:
+        """The affine layer, the norm and the number of sums; or why there is none."""
+
+
 def decide(
-    network: Network, sites: list[Site], unit: Unit, filter_fn: Filter | None, observed: Observation | None
+    network: Network,
+    sites: list[Site],
+    unit: Unit,
+    *,
+    chosen_by: Callable[[Site], bool],
+    filter_fn: Filter | None = None,
+    observed: Feeds | None = None,
 ) -> list[Decision]:
     """A decision for every site; what the kinds or the filter leave out is kept."""
-    chosen = [site for site in sites if network.chosen(site)]
+    chosen = [site for site in sites if chosen_by(site)]
     accepted = [site for site in chosen if _accepted(site, filter_fn)]
     if chosen and not accepted:
         names = ", ".join(dict.fromkeys(site.name for site in chosen[:5]))
@@ -197,7 +209,7 @@ def _norm(network: Network, feed: Feed) -> nn.Module | None:
     return feed.norm.owner.module
 
 
-def _pyramidal(network: Network, sites: list[Site], site: Site, observed: Observation | None) -> Decision:
+def _pyramidal(network: Network, sites: list[Site], site: Site, observed: Feeds | None) -> Decision:
     if site.fixed is not None:
         return Decision(site, "keep", site.fixed)
     if is_basal(network, site):
@@ -222,7 +234,7 @@ def _pyramidal(network: Network, sites: list[Site], site: Site, observed: Observ
     return Decision(site, "keep", f"{no_fusion}, and {no_wire}")
 
 
-def _observed(network: Network, sites: list[Site], site: Site, observed: Observation | None, reason: str) -> Decision:
+def _observed(network: Network, sites: list[Site], site: Site, observed: Feeds | None, reason: str) -> Decision:
     """The decision where the graphs do not tell: by the layer that fed the activation when the model ran."""
     if observed is None:
         told = site.nodes and ("the input of" not in reason or "the input of the model" in reason)
@@ -244,7 +256,7 @@ def _why_no_wire(
     """Why no wire can lead from the affine layer to this activation; None where one can."""
     if is_ours(affine):
         return f"its {type(affine).__name__} is a part of a neuron already"
-    if norm is not None and norm is site.owner.module:
+    if norm is not None and norm is site.owner.module and site.module is None:
         return f"{type(norm).__name__} normalises and activates in one"
     if not takes_slot(network, sites, site):
         return why_not_rewritten(site)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from apical.convert.branch import ApicalBranch, WiredNeuron
-from apical.convert.flow import Network
+from apical.convert.flow import Network, Site
 from apical.convert.kinds import DEFAULT_KINDS, is_ours
-from apical.convert.observation import Observation
+from apical.convert.observation import Share
 from apical.convert.plan import Decision
 from apical.errors import ConversionError
 from apical.nn.unit import Unit
@@ -163,10 +163,9 @@ def _equal(value: Tensor, before: Tensor) -> bool:
 
 
 def rows(
-    decisions: list[Decision], made: dict[Decision, nn.Module], observed: Observation | None, unit: Unit
+    decisions: list[Decision], made: dict[Decision, nn.Module], shares: dict[Site, Share], unit: Unit
 ) -> list[Row]:
     """One row for each activation."""
-    shares = observed.shares if observed is not None else {}
     return [
         Row(
             d.site.label,

@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 
 from apical.convert.source import Edit, edited, rewritten_method
@@ -58,13 +58,19 @@ class Surgery:
         self._undo.append(partial(delattr, parent, name))
         return name
 
-    def set(self, module: nn.Module, name: str, value: Any) -> None:
+    def set(self, module: Any, name: str, value: Any) -> None:
         """Another value for an attribute."""
-        before = getattr(module, name)
+        if hasattr(module, name):
+            self._undo.append(partial(setattr, module, name, getattr(module, name)))
+        self._undo.append(partial(delattr, module, name))
         setattr(module, name, value)
-        self._undo += [partial(setattr, module, name, before), partial(delattr, module, name)]
         if isinstance(value, nn.Module):
             self._slots.setdefault(id(value), []).append((module, name))
+
+    def buffer(self, module: nn.Module, name: str, value: Tensor) -> None:
+        """A new buffer."""
+        module.register_buffer(name, value)
+        self._undo.append(partial(delattr, module, name))
 
     def restore(self, module: nn.Module, name: str, value: Any) -> None:
         """An attribute as it was; undoing it again does no harm."""

@@ -172,11 +172,42 @@ class _Search:
         self.scope = {n: c.cell_contents for n, c in zip(names, cells, strict=True) if _is_filled(c)}
 
     def run(self) -> Iterator[Expression]:
-        for statement in self.method.tree.body:
-            yield from self._visit(statement)
+        yield from self._block(self.method.tree.body)
+
+    def _block(self, statements: list[ast.stmt]) -> Iterator[Expression]:
+        """The activations in statements that can run, as far as attributes of the module decide."""
+        for statement in statements:
+            live = self._decided(statement.test) if isinstance(statement, ast.If) else None
+            if isinstance(statement, ast.If) and live is not None:
+                body = statement.body if live else statement.orelse
+                yield from self._block(body)
+                if body and isinstance(body[-1], (ast.Return, ast.Raise)):
+                    return
+            else:
+                yield from self._visit(statement)
+
+    def _decided(self, test: ast.expr) -> bool | None:
+        """The value of a condition on attributes of self alone (`self.norm is not None`); None for all others."""
+        for node in ast.walk(test):
+            if isinstance(node, ast.Attribute) and _is_own(node, self.method.self):
+                value = getattr(self.module, node.attr, self)
+                plain = value is None or isinstance(value, (bool, int, float, str, nn.Module))
+                if node.attr == "training" or not plain:
+                    return None
+            elif not isinstance(node, (*_DECIDING, ast.Name)) or (
+                isinstance(node, ast.Name) and node.id != self.method.self
+            ):
+                return None
+        code = compile(ast.fix_missing_locations(ast.Expression(_clone(test))), "<condition>", "eval")
+        return bool(eval(code, {}, {self.method.self: self.module}))
 
     def _visit(self, node: ast.AST) -> Iterator[Expression]:
         if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ClassDef)):
+            return
+        if isinstance(node, ast.If):
+            yield from self._visit(node.test)
+            yield from self._block(node.body)
+            yield from self._block(node.orelse)
             return
         expression = self._expression(node) if isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp)) else None
         if expression is not None:
@@ -319,6 +350,12 @@ class _Search:
     def _resolve_constant(self, node: ast.expr) -> bool:
         return bool(node.value if isinstance(node, ast.Constant) else self._resolve(node)[1])
 
+
+_DECIDING = (
+    ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Compare, ast.Constant, ast.Attribute, ast.Load,
+    ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
+)  # fmt: skip
+"""What a condition may consist of that is decided before the method runs."""
 
 LONGEST = 48
 """Characters of an expression that a report shows."""
