@@ -143,6 +143,9 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
     try:
         traced.fixed = _fixed_arguments(module, calls)
         for mode in MODES:
+            if traced.graphs and not _looks_at_training(module):
+                traced.graphs[mode] = _copied(traced.graphs[MODES[0]])
+                continue
             with in_mode(module, mode), _attributes_kept(module):
                 traced.graphs[mode] = OwnForward(module, traced.fixed).trace(module)
     except Exception as error:  # a forward is any code: whatever it raises on symbolic values is the reason
@@ -150,6 +153,27 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
         traced.words = _first_sentence(error)
     traced.keeps_code = bool(traced.error or traced.fixed) and "forward" in methods(type(module))
     return traced
+
+
+def _looks_at_training(module: nn.Module) -> bool:
+    """Whether a forward may depend on the mode: its code, or a function that it calls, names `training`."""
+    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+        return False
+    known = methods(type(module))
+    if "forward" not in known:
+        return True
+    codes_read = [method.function.__code__ for method in known.values()]
+    for method in known.values():
+        values = (method.function.__globals__.get(name) for name in method.function.__code__.co_names)
+        codes_read += [code for value in values if (code := getattr(value, "__code__", None)) is not None]
+    return any("training" in code.co_names for code in codes_read)
+
+
+def _copied(graph: Graph) -> Graph:
+    """The same graph with nodes of its own."""
+    copy = Graph()
+    copy.output(copy.graph_copy(graph, {}))
+    return copy
 
 
 def _fixed_arguments(module: nn.Module, calls: list[dict[str, Any]]) -> dict[str, Any]:
