@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from apical.convert.application import Application
-from apical.convert.flow import Network
+from apical.convert.flow import Network, Site
 from apical.convert.kinds import (
     ALL_KINDS,
     DEFAULT_KINDS,
@@ -38,7 +38,7 @@ from apical.convert.record import (
 )
 from apical.convert.report import ConversionReport, Cost, Row, nothing_converted, nothing_to_convert, rows
 from apical.convert.rewrite import Surgery
-from apical.errors import ConversionError
+from apical.errors import ApicalError, ConversionError
 from apical.nn.unit import Unit
 
 __all__ = ["ALL_KINDS", "DEFAULT_KINDS", "ConversionReport", "Cost", "Row", "convert_", "load"]
@@ -46,7 +46,7 @@ __all__ = ["ALL_KINDS", "DEFAULT_KINDS", "ConversionReport", "Cost", "Row", "con
 
 def convert_(
     model: nn.Module,
-    unit: str | Unit,
+    unit: str | Unit | type[nn.Module] | nn.Module | Callable[..., Any],
     *,
     filter_fn: Callable[[str, nn.Module], bool] | None = None,
     example_inputs: Any = None,
@@ -55,6 +55,9 @@ def convert_(
     also: Iterable[type[nn.Module]] | None = None,
 ) -> ConversionReport:
     """Give `model`, in place, the neurons that `unit` names; returns what became of each activation.
+
+    `unit` is a text (`"ada(alpha=0.5)"`, `"pyramidal(basal=gelu,apical=ada)"`), a Unit, or an activation: a class such
+    as `nn.Mish`, an instance, a factory or a function.
 
     A standard unit takes the place of every activation of `kinds` (DEFAULT_KINDS: those of hidden layers), modules and
     functional calls alike; a module or function of your own that maps elementwise is one activation, whatever it
@@ -70,7 +73,7 @@ def convert_(
         >>> report.converted[0].after
         'PyramidalLinear'
     """
-    unit = Unit.parse(unit)
+    unit = Unit.of(unit)
     selection = Selection.of(kinds, also)
     _check_arguments(model, filter_fn)
     surgery = Surgery(model)
@@ -267,9 +270,8 @@ def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
     for decision in decisions:
         if decision.form != "keep" and not same_function(decision.site.function, basal):
             raise ConversionError(
-                f"keep_function=True cannot hold: {decision.site.label} is {decision.site.kind}, "
-                f"but the basal activation of {str(unit)!r} is {str(unit.basal)!r}: leave keep_function out, or pass "
-                f"filter_fn to convert only what is {str(unit.basal)!r}"
+                f"keep_function=True cannot hold: {decision.site.label} is {decision.site.kind}, but the basal "
+                f"activation of {str(unit)!r} is {str(unit.basal)!r}: {_working_call(decisions, decision, unit)}"
             )
     if unit.pyramidal and not starts_at_zero(probe(unit.apical)):
         raise ConversionError(
@@ -278,8 +280,43 @@ def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
         )
 
 
+def _working_call(decisions: list[Decision], decision: Decision, unit: Unit) -> str:
+    """The call that keeps the function of an activation that the unit's basal one is not."""
+    source = _source_unit(decision.site)
+    if source is None:
+        return f"leave keep_function out, or pass filter_fn to convert only what is {str(unit.basal)!r}"
+    wanted = str(Unit("pyramidal", basal=source, apical=unit.apical) if unit.pyramidal else source)
+    probed, kind = probe(source), decision.site.kind
+    others = any(d.form != "keep" and not same_function(d.site.function, probed) for d in decisions)
+    chosen = f", kinds=[{kind!r}]" if others else ""
+    rest = ", and the other kinds by calls of their own" if others else ""
+    return f"convert_(model, {wanted!r}{chosen}, keep_function=True){rest}"
+
+
+def _source_unit(site: Site) -> Unit | None:
+    """A unit that computes what the activation at `site` does; None where it learns, or none is known."""
+    function = site.function
+    if function is None:
+        return None
+    candidates: list[Any] = [site.kind, f"{site.kind}(approximate=tanh)"]
+    own = site.module.function if isinstance(site.module, HeldFunction) else site.module
+    candidates += [own, None if own is None else type(own)]
+    for candidate in candidates:
+        try:
+            unit = Unit.of(candidate)
+            if not unit.pyramidal and same_function(function, probe(unit)):
+                return unit
+        except (ApicalError, TypeError):  # not every activation has a unit of its own
+            continue
+    return None
+
+
 def _alpha(unit: Unit) -> float | None:
-    return (unit.alpha_init or 1.0) if unit.alpha == "learn" else unit.alpha
+    """The alpha of ADA, which says where inputs are saturated; None for other units."""
+    ada = unit.apical if unit.pyramidal else unit
+    if ada.kind not in ("ada", "leaky_ada"):
+        return None
+    return float(ada.alpha_init or 1.0) if ada.alpha == "learn" else float(ada.alpha)
 
 
 def _warn_if_trained(model: nn.Module, decisions: list[Decision], unit: Unit) -> None:

@@ -42,17 +42,19 @@ class Share:
 
     seen: int = 0
     inactive: int = 0
-    saturated: int = 0
+    saturated: int | None = None
 
     def count(self, x: Tensor, alpha: float | None) -> None:
         self.seen += x.numel()
         self.inactive += int((x < 0).sum())
-        self.saturated += int((alpha * x > SATURATED).sum()) if alpha is not None else 0
+        if alpha is not None:
+            self.saturated = (self.saturated or 0) + int((alpha * x > SATURATED).sum())
 
     def __str__(self) -> str:
         if not self.seen:
             return ""
-        return f"{self.inactive / self.seen:.0%} inactive, {self.saturated / self.seen:.0%} saturated"
+        saturated = "" if self.saturated is None else f", {self.saturated / self.seen:.0%} saturated"
+        return f"{self.inactive / self.seen:.0%} inactive{saturated}"
 
 
 @dataclass(eq=False)
