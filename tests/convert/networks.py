@@ -73,6 +73,12 @@ _TEXT = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
+_SPECIAL = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_SPEECH = {
+    **_SPECIAL, "num_mel_bins": 8, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_source_positions": 20,
+    "max_target_positions": 20, "decoder_start_token_id": 1,
+}  # fmt: skip
 _IMAGE = {**_TEXT, "image_size": 32, "patch_size": 8}
 
 
@@ -82,6 +88,10 @@ def _tokens() -> dict[str, Tensor]:
 
 def _both() -> dict[str, Tensor]:
     return {**_tokens(), "decoder_input_ids": torch.arange(3, 8).view(1, -1)}
+
+
+def _speech() -> dict[str, Tensor]:
+    return {"input_features": image(1, 8, 40)(), "decoder_input_ids": torch.arange(3, 8).view(1, -1)}
 
 
 def _pixels(size: int = 32) -> Callable[[], dict[str, Tensor]]:
@@ -202,23 +212,45 @@ NETWORKS = [
     _timm("skresnet18"),
     _timm("xcit_nano_12_p16_224"),
     _hugging("BertModel", "BertConfig"),
-    _hugging("GPT2LMHeadModel", "GPT2Config", settings={"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 50, "bos_token_id": 1, "eos_token_id": 2}),
+    _hugging("GPT2LMHeadModel", "GPT2Config", settings={**_SPECIAL, "n_embd": 16, "n_layer": 2, "n_head": 2}),
     _clip(),
-    _hugging("T5Model", "T5Config", _both, {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 50}),
+    _hugging("T5Model", "T5Config", _both, {**_SPECIAL, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2}),
     _hugging("LlamaForCausalLM", "LlamaConfig"),
     _hugging("ViTModel", "ViTConfig", _pixels(), _IMAGE),
-    _hugging("SwinModel", "SwinConfig", _pixels(64), {"image_size": 64, "embed_dim": 12, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4}),
-    _hugging("ConvNextModel", "ConvNextConfig", _pixels(64), {"hidden_sizes": [8, 12, 16, 24], "depths": [1, 1, 1, 1]}),
+    _hugging(
+        "SwinModel",
+        "SwinConfig",
+        _pixels(64),
+        {"image_size": 64, "embed_dim": 12, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4},
+    ),
+    _hugging("ConvNextModel", "ConvNextConfig", _pixels(64), {"hidden_sizes": [8, 12, 16, 24], "depths": [1] * 4}),
     _hugging("MobileNetV2Model", "MobileNetV2Config", _pixels(64), {"depth_multiplier": 0.35}),
-    _hugging("WhisperModel", "WhisperConfig", lambda: {"input_features": image(1, 8, 40)(), "decoder_input_ids": torch.arange(3, 8).view(1, -1)},
-             {"vocab_size": 50, "num_mel_bins": 8, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
-              "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_source_positions": 20, "max_target_positions": 20, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}),
-    _hugging("Wav2Vec2Model", "Wav2Vec2Config", lambda: {"input_values": image(1, 400)()}, conv_dim=[8, 8], conv_kernel=[10, 3], conv_stride=[5, 2], num_feat_extract_layers=2, num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=2),
-    _hugging("DistilBertModel", "DistilBertConfig", settings={"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32, "vocab_size": 50}),
-    _hugging("BloomModel", "BloomConfig", settings={"hidden_size": 16, "n_layer": 2, "n_head": 2, "vocab_size": 50, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}),
-    _hugging("OPTModel", "OPTConfig", settings={"hidden_size": 16, "word_embed_proj_dim": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 32, "vocab_size": 50, "max_position_embeddings": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}),
+    _hugging("WhisperModel", "WhisperConfig", _speech, _SPEECH),
+    _hugging(
+        "Wav2Vec2Model",
+        "Wav2Vec2Config",
+        lambda: {"input_values": image(1, 400)()},
+        conv_dim=[8, 8],
+        conv_kernel=[10, 3],
+        conv_stride=[5, 2],
+        num_feat_extract_layers=2,
+        num_conv_pos_embeddings=8,
+        num_conv_pos_embedding_groups=2,
+    ),
+    _hugging(
+        "DistilBertModel",
+        "DistilBertConfig",
+        settings={"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32, "vocab_size": 50},
+    ),
+    _hugging("BloomModel", "BloomConfig", settings={**_SPECIAL, "hidden_size": 16, "n_layer": 2, "n_head": 2}),
+    _hugging("OPTModel", "OPTConfig", word_embed_proj_dim=16, ffn_dim=32, max_position_embeddings=32),
     _hugging("MistralModel", "MistralConfig", num_key_value_heads=2),
-    _hugging("SegformerModel", "SegformerConfig", _pixels(64), {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 1, 1, 2]}),
+    _hugging(
+        "SegformerModel",
+        "SegformerConfig",
+        _pixels(64),
+        {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 1, 1, 2]},
+    ),
     _hugging("AlbertModel", "AlbertConfig", embedding_size=8),
     _yolo("yolov8n.yaml"),
     _yolo("yolo11n.yaml"),
@@ -227,4 +259,4 @@ NETWORKS = [
     _own(ConvolutionsThenLSTM, 2, 1, 16, 20),
     _own(GatedRecurrence, 5, 3, 8),
     Network("TransformerEncoder", "torch", _encoder, image(2, 5, 16)),
-]  # fmt: skip
+]

@@ -204,3 +204,26 @@ def test_a_traceback_shows_the_generated_forward() -> None:
     with pytest.raises(RuntimeError) as caught:
         model(torch.randn(5, 3))
     assert any("self.relu(self.one(x))" in str(entry) for entry in caught.traceback)
+
+
+class Caching(nn.Module):
+    """Keeps what it computes for a device, as attention biases are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.cache = nn.Linear(4, 4), dict[str, Tensor]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        key = str(x.device)
+        if key not in self.cache:
+            self.cache[key] = self.linear.bias * 2
+        return F.relu(self.linear(x) + self.cache[key])
+
+
+def test_tracing_leaves_nothing_in_a_cache() -> None:
+    model, x = nn.Sequential(Caching()), torch.randn(3, 4)
+    for _ in range(2):
+        apical.convert_(model, "ada").undo()
+    assert model[0].cache == {}
+    apical.convert_(model, "ada")
+    assert torch.equal(model(x), ADA(model[0].linear(x) + model[0].linear.bias * 2))

@@ -3,6 +3,7 @@
 One module is traced at a time, so that a graph can replace one forward and leave all others alone.
 """
 
+import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -171,9 +172,9 @@ def _looks_at_training(module: nn.Module) -> bool:
 
 def _copied(graph: Graph) -> Graph:
     """The same graph with nodes of its own."""
-    copy = Graph()
-    copy.output(copy.graph_copy(graph, {}))
-    return copy
+    twin = Graph()
+    twin.output(twin.graph_copy(graph, {}))
+    return twin
 
 
 def _fixed_arguments(module: nn.Module, calls: list[dict[str, Any]]) -> dict[str, Any]:
@@ -206,13 +207,17 @@ def in_mode(model: nn.Module, mode: bool) -> Iterator[None]:
 
 @contextmanager
 def _attributes_kept(module: nn.Module) -> Iterator[None]:
-    """Undo what a forward sets on its module: a symbolic value must not stay there."""
+    """Undo what a forward sets on its module, or in a cache that it keeps: a symbolic value must not stay there."""
     before = dict(vars(module))
+    caches = [(value, copy.copy(value)) for value in before.values() if type(value) in (dict, list, set)]
     try:
         yield
     finally:
         vars(module).clear()
         vars(module).update(before)
+        for cache, contents in caches:
+            cache.clear()
+            cache.extend(contents) if isinstance(cache, list) else cache.update(contents)
 
 
 def _first_sentence(error: Exception) -> str:
