@@ -112,7 +112,7 @@ def test_another_network_is_refused_and_stays_as_it_was() -> None:
         apical.convert.load(other, report.record)
     normed = network()
     normed[0] = nn.BatchNorm1d(4)
-    with pytest.raises(ConversionError, match="1 would be keep .no layer is recorded to feed it., not fuse"):
+    with pytest.raises(ConversionError, match=r"1 would be keep .no layer is recorded to feed it., not fuse"):
         apical.convert.load(normed, report.record)
     assert [type(part) for part in other] == [nn.Linear, nn.ReLU, nn.Linear]
 
@@ -121,7 +121,7 @@ def test_another_network_is_refused_and_stays_as_it_was() -> None:
 def test_what_is_no_saved_conversion(content: str, tmp_path: Path) -> None:
     file = tmp_path / "conversion.json"
     file.write_text(content)
-    with pytest.raises(ConversionError, match="give what report.save wrote"):
+    with pytest.raises(ConversionError, match=r"give what report.save wrote"):
         apical.convert.load(network(), file)
 
 

@@ -163,9 +163,10 @@ def load(model: nn.Module, source: Any) -> ConversionReport:
     _check_arguments(model, None)
     report = None
     for record in read_document(source):
-        surgery = Surgery(model)
+        root = _root(model, record)
+        surgery = Surgery(root)
         try:
-            report = _repeat(_root(model, record), surgery, record)
+            report = _repeat(root, surgery, record)
         except BaseException:
             surgery.undo()
             raise
