@@ -78,9 +78,12 @@ $(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/apical
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
 	touch $@
 
-# The public networks that conversion is tested on; without their dependencies, or they would bring another torch.
+# The public networks that conversion is tested on, with what their libraries import; without other dependencies, or
+# they would bring another torch.
+ARCHITECTURES := torchvision timm transformers huggingface_hub tokenizers regex PyYAML httpx2 httpcore2 anyio h11 \
+	truststore segmentation-models-pytorch ultralytics ultralytics-thop opencv-python-headless pytorch-lightning torchmetrics
 $(VENV)/architectures: $(VENV)/installed
-	$(BIN)/pip install --quiet --no-deps -c constraints.txt torchvision timm
+	$(BIN)/pip install --quiet --no-deps -c constraints.txt $(ARCHITECTURES)
 	touch $@
 
 # What builds the documentation; `make test` does without.

@@ -12,7 +12,10 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 RUNS = {
     "xor": (["2"], r"ada\(c=1\): XOR solved from 2 of 2 starts\nrelu: XOR solved from 0 of 2"),
-    "swap_activation": (["2"], r"2 of 2 converted to pynada\(alpha=0.3\)[\s\S]*pynada\(alpha=0.3\): \d\d\.\d %"),
+    "swap_activation": (
+        ["2"],
+        r"2 of 2 activations converted to pynada\(alpha=0.3\)[\s\S]*pynada\(alpha=0.3\): \d\d\.\d %",
+    ),
     "pyramidal_resnet": (["32"], r"17 of 17 converted[\s\S]*changed by 0\.0e\+00[\s\S]*gradients arrive: True"),
     "own_activation": (["1", "1"], r"bump +\d+\.\d\d % of the test images"),
     "fashion_mnist": (["digits", "1"], r"pynada\(alpha=learn\)[\s\S]*test accuracy \d+\.\d\d %"),

@@ -1,7 +1,9 @@
 from apical import bench as bench
+from apical import convert as convert
 from apical import data as data
 from apical import errors as errors
 from apical import functional as functional
+from apical import hub as hub
 from apical import keras as keras
 from apical import kernels as kernels
 from apical import models as models

@@ -31,7 +31,7 @@ def test_the_report_is_shown_and_nothing_is_written(folder: Path, capsys: pytest
     before = {path for path in folder.rglob("*") if "__pycache__" not in path.parts}
     assert run(["convert", "convert_me:factory", "--unit", "pynada(alpha=0.3,c=1)", "--input", "16,4"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("2 of 2 converted to pynada(alpha=0.3,c=1)\n")
+    assert shown.startswith("2 of 2 activations converted to pynada(alpha=0.3,c=1)\n")
     assert "Linear + ReLU  PyramidalLinear" in shown
     assert "% inactive" in shown
     assert {path for path in folder.rglob("*") if "__pycache__" not in path.parts} == before
@@ -40,7 +40,7 @@ def test_the_report_is_shown_and_nothing_is_written(folder: Path, capsys: pytest
 def test_only_and_kinds_choose(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["convert", "convert_me:factory", "--only", "^3$"]) == 0
     assert run(["convert", "convert_me:factory", "--kinds", "gelu, silu"]) == 0
-    assert capsys.readouterr().out.count("1 of 1 converted to ada") == 2
+    assert capsys.readouterr().out.count("1 of 1 activation converted to ada") == 2
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

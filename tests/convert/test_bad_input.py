@@ -1,7 +1,6 @@
 """What cannot be converted is one clear sentence, with the corrected call, and the model stays as it was."""
 
 import copy
-import re
 
 import pytest
 import torch
@@ -51,7 +50,7 @@ def test_a_unit_that_needs_an_affine_layer_it_cannot_find() -> None:
     model = nn.Sequential(nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 4))
     sentence = refused(model, "pynada(alpha=0.3)")
     assert sentence == (
-        "'pynada(alpha=0.3)' needs an affine layer before the activation, and none of the 1 activations has one "
+        "'pynada(alpha=0.3)' needs an affine layer before the activation, and none of the 1 activation has one "
         "(1: it is fed by a normalisation of the input of the model, not by an affine layer): use a standard unit, "
         "e.g. convert_(model, 'ada(alpha=0.3)')"
     )
@@ -102,32 +101,36 @@ class Untraceable(nn.Module):
         return self.block(self.act(x)) if hasattr(self, "block") else x
 
 
-def test_an_untraceable_model_with_functional_activations() -> None:
-    sentence = refused(Untraceable(module=False), "ada")
-    assert re.fullmatch(
-        r"nothing was converted: the forward of Untraceable could not be traced \(.+\), so its calls of relu were not "
-        r"seen: make them modules \(self.act = torch.nn.ReLU\(\) in __init__, self.act\(x\) in forward\), "
-        r"then convert_\(model, 'ada'\)",
-        sentence,
+def test_an_untraceable_model_needs_a_forward_to_be_observed_for_pyramidal_neurons() -> None:
+    sentence = refused(Untraceable(module=False), "pynada(alpha=0.5)")
+    assert sentence == (
+        "none of the 1 activation is known to have an affine layer before it (relu: the forward of Untraceable could "
+        "not be traced; example_inputs would show what feeds it): let convert_ observe a forward, convert_(model, "
+        "'pynada(alpha=0.5)', example_inputs=...), or use a standard unit, e.g. convert_(model, 'ada(alpha=0.5)')"
     )
 
 
-@pytest.mark.parametrize(("unit", "converted"), [("ada", ["block.1", "act"]), ("pynada", ["block.1"])])
-def test_an_untraceable_model_falls_back_to_its_modules_and_says_what_was_not_seen(
-    unit: str, converted: list[str]
-) -> None:
+@pytest.mark.parametrize(("unit", "converted"), [("ada", ["block.1", "act", "relu"]), ("pynada", ["block.1"])])
+def test_an_untraceable_model_is_counted_beside_its_activations(unit: str, converted: list[str]) -> None:
     model = Untraceable(module=True)
     report = apical.convert_(model, unit)
     assert [row.name for row in report.converted] == converted
-    assert report.kept[-1].name == "(the model)"
-    assert report.kept[-1].reason.endswith("it seems to call relu")
-    if unit == "pynada":
-        assert "the forward of Untraceable could not be traced" in report.kept[0].reason
+    assert str(report).startswith(f"{len(converted)} of 3 activations converted to {unit}; 1 forward could not be")
+    assert list(report.details) == ["(the model)"]
+    assert "control flow" in report.details["(the model)"]
+    assert all(
+        row.reason == "the forward of Untraceable could not be traced; example_inputs would show what feeds it"
+        for row in report.kept
+    )
     assert model(torch.randn(3, 4)).shape == (3, 4)
 
 
 def test_an_unknown_kind_of_activation() -> None:
-    assert "kinds names 'rleu', which conversion does not know" in refused(nn.ReLU(), "ada", kinds=["relu", "rleu"])
+    assert refused(nn.ReLU(), "ada", kinds=["relu", "rleu"]).startswith("unknown kind 'rleu'; available: relu, relu6")
+
+
+def test_also_takes_classes() -> None:
+    assert "also names 'MyAct', but takes classes" in refused(nn.ReLU(), "ada", also=["MyAct"])
 
 
 def test_lazy_layers() -> None:
@@ -167,7 +170,7 @@ def test_a_shared_activation_in_a_forward_that_cannot_be_replaced_is_kept() -> N
 
 def test_a_conversion_that_fails_halfway_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     model = SharedAct()
-    monkeypatch.setattr("apical.convert.apply._drop", lambda node: 1 / 0)
+    monkeypatch.setattr("apical.convert.application._drop", lambda node: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         apical.convert_(model, "pynada")
     assert (type(model), type(model.one), type(model.act)) == (SharedAct, nn.Linear, nn.ReLU)

@@ -229,17 +229,20 @@ class PreActivation(nn.Module):
         return x + self.conv2(F.relu(self.norm2(y)))
 
 
-def test_pre_activation_is_listed_with_its_reason() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), PreActivation(), PreActivation())
+def test_pre_activation_is_converted_where_one_layer_feeds_it_and_else_listed_with_its_reason() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), PreActivation(), PreActivation()).eval()
+    x, stem = torch.randn(2, 3, 8, 8), model[0]
     report = apical.convert_(model, UNIT)
     assert {row.name: row.converted for row in report.rows} == {
-        "1.relu": False, "1.relu_1": True, "2.relu": False, "2.relu_1": True
+        "1.relu": True, "1.relu_1": True, "2.relu": False, "2.relu_1": True
     }  # fmt: skip
     assert [row.reason for row in report.kept] == [
-        "values before it are used elsewhere too, and its affine layer lies outside the module that calls it",
         "it is fed by a normalisation of a sum (add), not by an affine layer",
     ]
     assert isinstance(model[1].conv1, apical.PyramidalConv2d)
+    neuron = model[1].relu_neuron  # the stem stays outside; its input comes to the neuron over a wire
+    block = F.relu(model[1].norm1(stem(x))) + neuron.apical(x)
+    assert torch.allclose(model[:2](x), stem(x) + model[1].conv2(model[1].conv1(block)), atol=1e-6)
 
 
 class Alike(nn.Module):
@@ -247,14 +250,33 @@ class Alike(nn.Module):
         super().__init__()
         self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.one(x) + self.two(x)) + F.relu(self.one(x))
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.relu(self.one(x) + self.two(y)) + F.relu(self.one(x))
 
 
 def test_two_layers_that_feed_an_activation_alike_are_listed() -> None:
     report = apical.convert_(Alike(), UNIT)
     assert [row.reason for row in report.kept] == ["several affine layers feed it alike (one, two)"]
     assert [row.after for row in report.converted] == ["pyramidal neuron: apical branch added"]
+
+
+class Branches(nn.Module):
+    """As RepVGG trains: convolutions beside one another on the same input, summed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.small, self.large = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.small(x) + self.large(x))
+
+
+def test_of_layers_beside_one_another_the_widest_gets_the_apical_branch() -> None:
+    model, x = Branches(), torch.randn(2, 4, 5, 5)
+    report = apical.convert_(model, UNIT)
+    assert report.kept == []
+    expected = F.relu(model.small(x) + model.large(x)) + model.large_apical(x)
+    assert torch.allclose(model(x), expected, atol=1e-6)
 
 
 def test_what_feeds_an_activation_goes_by_data_flow_not_by_the_order_of_attributes() -> None:

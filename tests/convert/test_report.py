@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import apical
-from apical.convert.check import looks_trained
+from apical.convert.probe import looks_trained
 from apical.errors import ConversionError
 
 
@@ -33,7 +33,9 @@ X = torch.randn(4, 3, 9, 9)
 
 def test_the_table_shows_every_activation_and_why_it_was_kept() -> None:
     lines = str(apical.convert_(Net(), "pynada(alpha=0.3)")).splitlines()
-    assert lines[:2] == ["2 of 3 converted to pynada(alpha=0.3)", ""]
+    assert lines[:2] == ["2 of 3 activations converted to pynada(alpha=0.3)", ""]
+    assert lines[7:] == ["", "left out by kinds or filter_fn: 1 sigmoid", "", "parameters: 877 -> 1.71 k"]
+    lines = lines[:7]
     cells = [[cell.strip() for cell in re.split(r"  +", line)] for line in lines[2:3] + lines[4:]]
     assert cells == [
         ["name", "before", "after", "reason"],
@@ -104,7 +106,7 @@ class Watched(nn.Module):
 def test_the_shares_are_those_of_the_inputs_of_each_call() -> None:
     x = torch.tensor([-1.0, -1.0, -1.0, 2.0, 2.0, 30.0, 30.0, 30.0])
     report = apical.convert_(Watched(), "ada(alpha=0.3)", example_inputs=x)
-    assert {row.name: row.inputs for row in report.rows} == {
+    assert {row.name: row.inputs for row in report.converted} == {
         "act": "38% inactive, 38% saturated",  # 3 of 8 below zero; 0.3 * 30 > 5
         "relu": "100% inactive, 0% saturated",
         "act (call 2)": "62% inactive, 0% saturated",

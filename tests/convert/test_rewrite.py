@@ -77,10 +77,28 @@ def test_optional_arguments_keep_their_names() -> None:
     assert torch.equal(model(x=x, mask=None, scale=2.0), ADA(2.0 * model.two(ADA(model.one(x)))))
 
 
-@pytest.mark.parametrize("options", [{"double": True}, {"mask": torch.ones(8)}])
-def test_an_option_that_the_graph_does_not_hold_is_refused_not_ignored(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="Net was converted for"):
-        converted()(torch.randn(5, 4), **options)
+@pytest.mark.parametrize("options", [{"double": True}, {"mask": torch.rand(8)}, {}])
+def test_options_work_as_before(options: dict[str, Any]) -> None:
+    model, x = converted().eval(), torch.randn(5, 4)
+    hidden = ADA(model.one(x)) * options.get("mask", 1.0)
+    assert torch.equal(model(x, **options), ADA(model.two(hidden)) * (2 if options.get("double") else 1))
+
+
+def test_without_a_source_an_option_that_the_graph_does_not_hold_is_refused_not_ignored() -> None:
+    scope: dict[str, Any] = {"nn": nn, "F": F}
+    exec(
+        "class Hidden(nn.Module):\n"
+        " def forward(self, x, double=False):\n"
+        "  x = F.relu(x)\n"
+        "  return 2 * x if double else x",
+        scope,
+    )
+    model = scope["Hidden"]()
+    model.__class__.__module__ = __name__
+    apical.convert_(model, "ada")
+    assert torch.equal(model(X := torch.randn(3)), ADA(X))
+    with pytest.raises(ValueError, match="Hidden was converted for double=False"):
+        model(torch.randn(5, 4), double=True)
 
 
 class Caller(nn.Module):
@@ -185,4 +203,27 @@ def test_a_traceback_shows_the_generated_forward() -> None:
     model = converted()
     with pytest.raises(RuntimeError) as caught:
         model(torch.randn(5, 3))
-    assert any("one = self.one(x)" in str(entry) for entry in caught.traceback)
+    assert any("self.relu(self.one(x))" in str(entry) for entry in caught.traceback)
+
+
+class Caching(nn.Module):
+    """Keeps what it computes for a device, as attention biases are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.cache = nn.Linear(4, 4), dict[str, Tensor]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        key = str(x.device)
+        if key not in self.cache:
+            self.cache[key] = self.linear.bias * 2
+        return F.relu(self.linear(x) + self.cache[key])
+
+
+def test_tracing_leaves_nothing_in_a_cache() -> None:
+    model, x = nn.Sequential(Caching()), torch.randn(3, 4)
+    for _ in range(2):
+        apical.convert_(model, "ada").undo()
+    assert model[0].cache == {}
+    apical.convert_(model, "ada")
+    assert torch.equal(model(x), ADA(model[0].linear(x) + model[0].linear.bias * 2))

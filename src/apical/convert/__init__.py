@@ -3,68 +3,230 @@
 import inspect
 import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from apical.convert.apply import Application
-from apical.convert.check import looks_trained, probe, same_function, starts_at_zero
-from apical.convert.flow import Network
-from apical.convert.kinds import ALL_KINDS, DEFAULT_KINDS, check_kinds
-from apical.convert.measure import shares
+from apical.convert.application import Application
+from apical.convert.flow import Network, Site
+from apical.convert.kinds import (
+    ALL_KINDS,
+    DEFAULT_KINDS,
+    FUNCTIONS,
+    HeldFunction,
+    Selection,
+    is_ours,
+    is_transformer_layer,
+)
+from apical.convert.observation import Observation, multiply_adds, observe
 from apical.convert.plan import Decision, decide
-from apical.convert.report import ConversionReport, Row
-from apical.convert.say import nothing_converted, nothing_found, rows
-from apical.errors import ConversionError
+from apical.convert.probe import elementwise, looks_trained, probe, same_function, starts_at_zero
+from apical.convert.record import (
+    ATTRIBUTE,
+    MARK,
+    Recorded,
+    check_same,
+    config_of,
+    document,
+    read_document,
+    record_of,
+    selection_of,
+)
+from apical.convert.report import ConversionReport, Cost, Row, nothing_converted, nothing_to_convert, rows
+from apical.convert.rewrite import Surgery
+from apical.errors import ApicalError, ConversionError
 from apical.nn.unit import Unit
 
-__all__ = ["ALL_KINDS", "DEFAULT_KINDS", "ConversionReport", "Row", "convert_"]
+__all__ = ["ALL_KINDS", "DEFAULT_KINDS", "ConversionReport", "Cost", "Row", "convert_", "load"]
 
 
 def convert_(
     model: nn.Module,
-    unit: str | Unit,
+    unit: str | Unit | type[nn.Module] | nn.Module | Callable[..., Any],
     *,
     filter_fn: Callable[[str, nn.Module], bool] | None = None,
     example_inputs: Any = None,
     keep_function: bool = False,
     kinds: Iterable[str] | None = None,
+    also: Iterable[type[nn.Module]] | None = None,
 ) -> ConversionReport:
     """Give `model`, in place, the neurons that `unit` names; returns what became of each activation.
 
+    `unit` is a text (`"ada(alpha=0.5)"`, `"pyramidal(basal=gelu,apical=ada)"`), a Unit, or an activation: a class such
+    as `nn.Mish`, an instance, a factory or a function.
+
     A standard unit takes the place of every activation of `kinds` (DEFAULT_KINDS: those of hidden layers), modules and
-    functional calls alike. A pyramidal unit turns every activation that one affine layer feeds, through a norm and
-    residual additions, into a pyramidal neuron. `filter_fn(name, module)` chooses among them. `example_inputs` (a
-    tensor, a tuple or a dict) let the report show how many inputs of each activation are negative or saturated.
-    `keep_function` starts apical branches at zero, so that the model computes what it did. Build the optimiser after
-    the conversion (and after `undo`): the parameters are new.
+    functional calls alike; a module or function of your own that maps elementwise is one activation, whatever it
+    computes inside, and goes by its name. A pyramidal unit turns every activation that one affine layer feeds, through
+    a norm and residual additions, into a pyramidal neuron. `filter_fn(name, module)` chooses among them, `also` names
+    classes that are activations by your word. `example_inputs` (a tensor, a tuple or a dict) let `convert_` observe one
+    forward: which layer feeds an activation whose forward cannot be traced, how many inputs are negative or saturated,
+    and how many multiplications the change costs. `keep_function` starts apical branches at zero, so that the model
+    computes what it did. Build the optimizer after the conversion (and after `undo`): the parameters are new.
 
     Examples:
         >>> report = convert_(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), "pynada(alpha=0.5)")
         >>> report.converted[0].after
         'PyramidalLinear'
     """
-    unit = Unit.parse(unit)
-    chosen = check_kinds(kinds)
+    unit = Unit.of(unit)
+    selection = Selection.of(kinds, also)
     _check_arguments(model, filter_fn)
-    network = Network(model)
-    sites = network.sites(chosen)
-    if not sites:
-        raise ConversionError(nothing_found(network, unit, chosen))
-    decisions = decide(network, sites, unit, filter_fn)
-    if all(decision.form == "keep" for decision in decisions):
-        raise ConversionError(nothing_converted(decisions, unit))
+    surgery = Surgery(model)
+    try:
+        return _convert(model, unit, selection, surgery, filter_fn, example_inputs, keep_function=keep_function)
+    except BaseException:
+        surgery.undo()
+        raise
+
+
+def _convert(
+    model: nn.Module,
+    unit: Unit,
+    selection: Selection,
+    surgery: Surgery,
+    filter_fn: Callable[[str, nn.Module], bool] | None,
+    example_inputs: Any,
+    *,
+    keep_function: bool,
+) -> ConversionReport:
+    held = _hold_functions(model, surgery)
+    network = Network(model, selection)
+    sites = network.sites()
+    selection.check(name for site in sites for name in (site.kind, *site.activation.names))
+    observed: Observation | None = None
+    if example_inputs is not None:
+        observed = observe(network, sites, example_inputs, _alpha(unit))
+        sites = observed.split(sites) if unit.pyramidal else sites
+    decisions = decide(network, sites, unit, chosen_by=network.chosen, filter_fn=filter_fn, observed=observed)
+    asked = [decision for decision in decisions if decision.asked]
+    if not asked:
+        raise ConversionError(nothing_to_convert(network, decisions, unit))
+    if all(decision.form == "keep" for decision in asked):
+        raise ConversionError(nothing_converted(decisions, unit, has_inputs=observed is not None))
     if keep_function:
-        _check_function_is_kept(decisions, unit)
-    seen = shares(network, sites, example_inputs, _alpha(unit)) if example_inputs is not None else {}
-    if not keep_function:
-        _warn_if_trained(model, decisions, unit)
-    application = Application(network, sites, unit, at_zero=keep_function)
-    application.run(decisions)
-    table = rows(network, decisions, application.made, seen, unit)
-    return ConversionReport(application.surgery.model, str(unit), table, application.surgery.undo)
+        _check_function_is_kept(asked, unit)
+    else:
+        _warn_if_trained(model, asked, unit)
+    return _carry_out(network, surgery, decisions, unit, observed, held, example_inputs, at_zero=keep_function)
+
+
+def _carry_out(
+    network: Network,
+    surgery: Surgery,
+    decisions: list[Decision],
+    unit: Unit,
+    observed: Observation | Recorded | None,
+    held: list[tuple[nn.Module, str, HeldFunction]],
+    example_inputs: Any = None,
+    *,
+    at_zero: bool = False,
+) -> ConversionReport:
+    """Do what was decided, and report it."""
+    record = record_of(network.model, network.selection, str(unit), decisions)
+    before = _costs(network.model, example_inputs)
+    application = Application(network, surgery, decisions, unit, at_zero=at_zero)
+    application.run()
+    _release_functions(held, surgery)
+    records = _note(surgery, record)
+    table = rows(decisions, application.made, observed.shares if observed is not None else {}, unit)
+    after = _costs(surgery.model, example_inputs)
+    parameters, forwards = zip(before, after, strict=True)
+    cost = Cost(parameters, forwards if example_inputs is not None else None)
+    details = {traced.name or "(the model)": traced.words for traced in network.blind()}
+    return ConversionReport(surgery.model, str(unit), table, surgery.undo, details, cost, document(records))
+
+
+def _note(surgery: Surgery, record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Keep the record with the model, and with its configuration where Transformers will save that."""
+    model = surgery.model
+    records = [*getattr(model, ATTRIBUTE, ()), record]
+    surgery.set(model, ATTRIBUTE, records)
+    config = config_of(model)
+    if config is not None:
+        surgery.set(config, "apical", document(records))
+        if not hasattr(model, MARK):
+            device = next((parameter.device for parameter in model.parameters()), None)
+            surgery.buffer(model, MARK, torch.zeros(1, device=device))
+    return records
+
+
+def load(model: nn.Module, source: Any) -> ConversionReport:
+    """Convert a fresh `model` as a saved conversion says: `source` is the file, or its contents as a dict.
+
+    Call it before `load_state_dict`. A network in which an activation would become something else is refused.
+    """
+    _check_arguments(model, None)
+    report = None
+    for record in read_document(source):
+        root = _root(model, record)
+        surgery = Surgery(root)
+        try:
+            report = _repeat(root, surgery, record)
+        except BaseException:
+            surgery.undo()
+            raise
+    if report is None:
+        raise ConversionError("the saved conversion is empty: give what report.save wrote")
+    return report
+
+
+def _root(model: nn.Module, record: dict[str, Any]) -> nn.Module:
+    """The part of `model` that was converted: all of it, or the one part that has the class of that."""
+    if type(model).__name__ == record["root"]:
+        return model
+    parts = [module for module in model.modules() if type(module).__name__ == record["root"]]
+    return parts[0] if len(parts) == 1 else model
+
+
+def _repeat(model: nn.Module, surgery: Surgery, record: dict[str, Any]) -> ConversionReport:
+    unit, wanted = Unit.parse(record["unit"]), {entry["name"] for entry in record["activations"]}
+    held = _hold_functions(model, surgery)
+    network = Network(model, selection_of(model, record))
+    recorded = Recorded(model, record)
+    sites = recorded.split(network.sites())
+    decisions = decide(network, sites, unit, chosen_by=lambda site: site.label in wanted, observed=recorded)
+    check_same(record, decisions, network)
+    return _carry_out(network, surgery, decisions, unit, recorded, held)
+
+
+def _costs(model: nn.Module, example_inputs: Any) -> tuple[int, int]:
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return parameters, 0 if example_inputs is None else multiply_adds(model, example_inputs)
+
+
+def _hold_functions(model: nn.Module, surgery: Surgery) -> list[tuple[nn.Module, str, HeldFunction]]:
+    """Elementwise functions that modules keep as attributes (`self.act = F.gelu`), each made a module for a while."""
+    held = []
+    for module in list(model.modules()):
+        if is_ours(module) or is_transformer_layer(module):
+            continue
+        for name, value in list(vars(module).items()):
+            if _is_plain_function(value) and name != "forward" and (_known(value) or elementwise(value) is not None):
+                function = HeldFunction(value)
+                surgery.set(module, name, function)
+                held.append((module, name, function))
+    return held
+
+
+def _is_plain_function(value: Any) -> bool:
+    kinds = (FunctionType, BuiltinFunctionType, partial, torch.jit.ScriptFunction)
+    return isinstance(value, kinds) and not isinstance(getattr(value, "__self__", None), nn.Module)
+
+
+def _known(value: Any) -> bool:
+    return not isinstance(value, partial) and value in FUNCTIONS
+
+
+def _release_functions(held: list[tuple[nn.Module, str, HeldFunction]], surgery: Surgery) -> None:
+    """Put back the functions that nothing took the place of."""
+    for module, name, function in held:
+        if getattr(module, name) is function:
+            surgery.restore(module, name, function.function)
 
 
 def _check_arguments(model: nn.Module, filter_fn: Any) -> None:
@@ -107,11 +269,10 @@ def _takes_two(function: Any) -> bool:
 def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
     basal = probe(unit.basal)
     for decision in decisions:
-        if decision.form != "keep" and not same_function(decision.site, basal):
+        if decision.form != "keep" and not same_function(decision.site.function, basal):
             raise ConversionError(
-                f"keep_function=True cannot hold: {decision.site.label} is {decision.site.kind}, "
-                f"but the basal activation of {str(unit)!r} is {str(unit.basal)!r}: leave keep_function out, or pass "
-                f"filter_fn to convert only what is {str(unit.basal)!r}"
+                f"keep_function=True cannot hold: {decision.site.label} is {decision.site.kind}, but the basal "
+                f"activation of {str(unit)!r} is {str(unit.basal)!r}: {_working_call(decisions, decision, unit)}"
             )
     if unit.pyramidal and not starts_at_zero(probe(unit.apical)):
         raise ConversionError(
@@ -120,14 +281,49 @@ def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
         )
 
 
+def _working_call(decisions: list[Decision], decision: Decision, unit: Unit) -> str:
+    """The call that keeps the function of an activation that the unit's basal one is not."""
+    source = _source_unit(decision.site)
+    if source is None:
+        return f"leave keep_function out, or pass filter_fn to convert only what is {str(unit.basal)!r}"
+    wanted = str(Unit("pyramidal", basal=source, apical=unit.apical) if unit.pyramidal else source)
+    probed, kind = probe(source), decision.site.kind
+    others = any(d.form != "keep" and not same_function(d.site.function, probed) for d in decisions)
+    chosen = f", kinds=[{kind!r}]" if others else ""
+    rest = ", and the other kinds by calls of their own" if others else ""
+    return f"convert_(model, {wanted!r}{chosen}, keep_function=True){rest}"
+
+
+def _source_unit(site: Site) -> Unit | None:
+    """A unit that computes what the activation at `site` does; None where it learns, or none is known."""
+    function = site.function
+    if function is None:
+        return None
+    candidates: list[Any] = [site.kind, f"{site.kind}(approximate=tanh)"]
+    own = site.module.function if isinstance(site.module, HeldFunction) else site.module
+    candidates += [own, None if own is None else type(own)]
+    for candidate in candidates:
+        try:
+            unit = Unit.of(candidate)
+            if not unit.pyramidal and same_function(function, probe(unit)):
+                return unit
+        except (ApicalError, TypeError):  # not every activation has a unit of its own
+            continue
+    return None
+
+
 def _alpha(unit: Unit) -> float | None:
-    return (unit.alpha_init or 1.0) if unit.alpha == "learn" else unit.alpha
+    """The alpha of ADA, which says where inputs are saturated; None for other units."""
+    ada = unit.apical if unit.pyramidal else unit
+    if ada.kind not in ("ada", "leaky_ada"):
+        return None
+    return float(ada.alpha_init or 1.0) if ada.alpha == "learn" else float(ada.alpha)
 
 
 def _warn_if_trained(model: nn.Module, decisions: list[Decision], unit: Unit) -> None:
     """One sentence where trained weights get another function: the unit's own, or a new branch beside the old one."""
     basal = probe(unit.basal)
-    other = [d.site.kind for d in decisions if d.form != "keep" and not same_function(d.site, basal)]
+    other = [d.site.kind for d in decisions if d.form != "keep" and not same_function(d.site.function, basal)]
     if (other or unit.pyramidal) and looks_trained(model):
         what = f"{str(unit.basal)!r} for its {other[0]}" if other else "a new apical branch"
         hint = "" if other else ", unless keep_function=True starts that branch at zero"

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from apical.nn.layers import Neuron
 from apical.nn.pyramidal import BranchNorm, branch_views, xavier_
@@ -16,9 +17,59 @@ class ApicalBranch(Neuron):
     @classmethod
     def beside(cls, affine: nn.Module, norm: nn.Module | None, activation: nn.Module) -> "ApicalBranch":
         """A branch on the input of `affine`: layers of the same type and settings with first values of their own."""
-        second = _fresh(affine)
+        second = _fresh(_without_parametrizations(affine))
         xavier_(second)
         return cls(second, _fresh(norm) if norm is not None else None, activation)
+
+
+class Wire:
+    """Carries the input of an affine layer to the neuron that its output feeds, within one forward."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"value": None}  # a value lives as long as a forward: copies and pickles start without
+
+
+class Tap:
+    """The hook that puts what a layer is called with on a wire."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def __call__(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.wire.value = args[0] if args else next(iter(kwargs.values()))
+
+
+class WiredNeuron(nn.Module):
+    """basal(z) + apical(norm''(w''x + b'')), in the place of an activation; x comes over a wire from the layer before.
+
+    The forward around it stays as it is, whatever it does between the layer and the activation.
+    """
+
+    def __init__(self, basal: nn.Module, apical: nn.Module, wire: Wire) -> None:
+        super().__init__()
+        self.basal, self.apical, self.wire = basal, apical, wire
+
+    def forward(self, z: Tensor) -> Tensor:
+        x, self.wire.value = self.wire.value, None
+        if x is None:
+            raise RuntimeError(
+                "a pyramidal neuron was called, but not the layer before it: the forward took another way than the one "
+                "it was converted for"
+            )
+        return self.basal(z) + self.apical(x)  # type: ignore[no-any-return]
+
+
+def _without_parametrizations(affine: nn.Module) -> nn.Module:
+    """A copy with plain weights: what a parametrisation computes is a start, not a rule, for another branch."""
+    copy = deepcopy(affine)
+    for name in list(getattr(copy, "parametrizations", {})):
+        parametrize.remove_parametrizations(copy, name)
+    for hooks in (copy._forward_hooks, copy._forward_pre_hooks, copy._forward_pre_hooks_with_kwargs):
+        hooks.clear()
+    return copy
 
 
 def _fresh(module: nn.Module) -> nn.Module:
@@ -56,5 +107,5 @@ def _apical_scale(neuron: Any) -> list[Tensor]:
 
 
 def _scale(module: nn.Module | None) -> list[Tensor]:
-    found = (getattr(module, "weight", None), getattr(module, "bias", None))
-    return [tensor for tensor in found if isinstance(tensor, Tensor)]
+    scales = (getattr(module, "weight", None), getattr(module, "bias", None))
+    return [tensor for tensor in scales if isinstance(tensor, Tensor)]

@@ -1,17 +1,35 @@
-"""Data flow through a model: where its activations are called, and what feeds them, across module boundaries."""
+"""Data flow through a model: where its activations are called, and what feeds them, across module boundaries.
 
-from collections.abc import Iterator
+The idea. Every module's own forward is one small graph whose children are leaves (trace.py), so the model is a forest
+of graphs joined by calls: a placeholder of a child is an argument of its caller, a call of a child is the output of
+the child's graph. A `Value` is a node of one of these graphs together with the calls that led there. From the input of
+an activation the search walks backwards: over placeholders up into the only caller, over calls down into the child,
+through identities, dropout and at most one normalisation, along both operands of a sum, until an affine layer, or
+anything else, ends it. What ends in one affine layer is a `Feed`. Of several that a residual sum brings, the one whose
+input is computed from the others' inputs is the block's last layer, and the neuron's. Graphs exist for training and
+evaluation; an activation is the same in both when its calls align. Where there is no graph, an observed forward tells
+(observation.py).
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Graph, Node
 
-from apical.convert import transformer
 from apical.convert.kinds import (
+    ALL_KINDS,
+    DEFAULT_KINDS,
+    FUNCTIONS,
     IDENTITIES,
+    INSIDE,
     NORM_FUNCTIONS,
     NORMS,
+    HeldFunction,
+    Selection,
+    call_as_function,
     call_in_place,
     call_input,
     call_kind,
@@ -19,25 +37,49 @@ from apical.convert.kinds import (
     is_affine,
     is_ours,
     module_kind,
+    transformer_activation,
 )
-from apical.convert.trace import MODES, Traced, trace
+from apical.convert.probe import elementwise, whole_activation
+from apical.convert.source import Expression, Place, expressions, methods
+from apical.convert.trace import MODES, Traced, has_own_forward, place_of, trace
 
 SHAPE_READS = ("ndim", "shape", "dtype", "device", "is_cuda", "size", "dim")
+DROPOUTS = (nn.modules.dropout._DropoutNd,)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What is known of an activation: its kind, other names it goes by, whether it is chosen without being asked."""
+
+    kind: str
+    names: tuple[str, ...] = ()
+    default: bool = False
 
 
 @dataclass(eq=False)
 class Site:
-    """One call of an activation: a module (`module`, under `target` in its owner) or a function (`module` is None).
+    """One call of an activation: a module (`module`, under `target` in its owner), a function or an expression.
 
-    `nodes` holds the call in each mode of the owner's forward; a call of one mode alone has one entry.
+    `nodes` holds the call in each mode of the owner's forward, `starts` its input; a call of one mode alone has one
+    entry, a call in a forward without a graph none. `expression` is the same call in the source. Where `fixed` is set,
+    it says why the activation has to stay.
     """
 
     owner: Traced
-    kind: str
+    activation: Activation
     target: str
     module: nn.Module | None
     call: int = 1
     nodes: dict[bool, Node] = field(default_factory=dict)
+    starts: dict[bool, Any] = field(default_factory=dict)
+    members: set[Node] = field(default_factory=set)
+    expression: Expression | None = None
+    place: Place | None = None
+    fixed: str | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.activation.kind
 
     @property
     def name(self) -> str:
@@ -58,7 +100,35 @@ class Site:
     def in_place(self) -> bool:
         if self.module is not None:
             return bool(getattr(self.module, "inplace", False))
+        if self.expression is not None:
+            return self.expression.in_place
         return any(call_in_place(node) for node in self.nodes.values())
+
+    @property
+    def written(self) -> str:
+        """How the network writes it."""
+        if isinstance(self.module, HeldFunction):
+            return f"{self.module.name}()"
+        if self.module is not None:
+            return type(self.module).__name__
+        if self.expression is not None and self.kind not in self.expression.text:
+            return self.expression.text
+        return f"{self.kind}()"
+
+    @property
+    def function(self) -> Callable[[Tensor], Any] | None:
+        """What the activation computes, or None where that is learned, random, or depends on other tensors."""
+        if self.kind == "rrelu" or self.fixed is not None:
+            return None
+        if self.expression is not None:
+            return self.expression.function
+        module = self.module
+        if module is not None:
+            return None if any(True for _ in module.parameters()) else lambda x: module(x.clone())
+        if self.nodes:
+            return call_as_function(next(iter(self.nodes.values())))
+        function: Callable[[Tensor], Any] = getattr(self.owner.module, self.target)
+        return function
 
 
 @dataclass(frozen=True)
@@ -79,37 +149,47 @@ class Feed:
     norm: Value | None
     additions: int
     path: tuple[Value, ...]
+    dropped: bool = False
 
 
 class Network:
     """The traced modules of a model and the calls between them."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-        self.traced = trace(model)
+    def __init__(self, model: nn.Module, selection: Selection) -> None:
+        self.model, self.selection = model, selection
+        self._activations: dict[int, Activation | None] = {}
+        self.traced = trace(model, lambda module: self.activation(module) is not None)
         self.callers: dict[tuple[int, bool], list[tuple[Traced, Node]]] = {}
         self.reads: set[int] = set()
         self.open: set[int] = set()
         self.live: list[Traced] = []
-        self._visit(model, set())
+        self.entered: set[int] = set()
+        self._visit(model)
+        for traced in self._forwards():
+            traced.expressions = expressions(traced.module) if "forward" not in vars(traced.module) else []
+            traced.keeps_code = traced.keeps_code or any(self._needs_source(traced, e) for e in traced.expressions)
 
-    def _visit(self, module: nn.Module, seen: set[int]) -> None:
+    def _forwards(self) -> list[Traced]:
+        """The forwards of the model's own code that may run."""
+        return [traced for traced in self.traced.values() if id(traced.module) in self.entered]
+
+    def _visit(self, module: nn.Module) -> None:
         """Follow the calls from `module` on; what code that could not be traced holds may be called by anyone."""
-        if id(module) in seen or is_ours(module):
+        if id(module) in self.entered or is_ours(module) or self.activation(module) is not None:
             return
-        seen.add(id(module))
+        self.entered.add(id(module))
         traced = self.traced.get(id(module))
         if traced is None or traced.error is not None:
             self.open |= {id(child) for child in module.modules() if child is not module}
             for child in module.children():
-                self._visit(child, seen)
+                self._visit(child)
             return
         self.live.append(traced)
         for mode, node in traced.nodes():
             if node.op == "call_module":
                 child = self.resolve(traced, node)
                 self.callers.setdefault((id(child), mode), []).append((traced, node))
-                self._visit(child, seen)
+                self._visit(child)
             elif node.op == "get_attr":
                 self.reads.add(id(module.get_submodule(str(node.target).rpartition(".")[0])))
 
@@ -118,47 +198,103 @@ class Network:
         """The module that this call_module node calls."""
         return owner.module.get_submodule(str(node.target))
 
-    def kind(self, module: nn.Module) -> str | None:
-        """The kind of activation that a module is: torch's own class, or a forward that is one such call."""
+    def activation(self, module: nn.Module) -> Activation | None:
+        """What is known of a module that is one activation, torch's or anybody's; None for all others."""
+        if id(module) not in self._activations:
+            self._activations[id(module)] = self._recognised(module)
+        return self._activations[id(module)]
+
+    def _recognised(self, module: nn.Module) -> Activation | None:
+        name = type(module).__name__
+        if isinstance(module, self.selection.also):
+            return Activation(module_kind(module) or name, (name,))
+        if isinstance(module, HeldFunction):
+            return _held_activation(module)
         if (kind := module_kind(module)) is not None:
-            return kind
-        traced = self.traced.get(id(module))
-        if traced is None or traced.error or [*module.parameters(), *module.children()]:
+            return Activation(kind, (name,))
+        if module is self.model or is_ours(module) or not has_own_forward(module):
             return None
-        kinds = {_single_call(graph) for graph in traced.graphs.values()}
-        return kinds.pop() if len(kinds) == 1 else None
+        answer = whole_activation(module)
+        return None if answer is None else Activation(answer.kind or name, (name,), not (answer.kind or answer.gate))
 
-    def sites(self, kinds: tuple[str, ...]) -> list[Site]:
-        """Every call of an activation of `kinds` in the forwards that run, then modules that no call was seen of."""
-        owners = [traced for traced in self.live if self.kind(traced.module) is None]
-        by_node = {node: s for traced in owners for s in self._own_sites(traced, kinds) for node in s.nodes.values()}
+    def slots(self, module: nn.Module) -> int:
+        """The number of places that hold a module."""
+        return sum(child is module for parent in self.model.modules() for child in parent._modules.values())
+
+    def chosen(self, site: Site) -> bool:
+        """Whether the conversion is about this activation."""
+        known = site.activation
+        return self.selection.accepts(known.kind, known.names, own=known.default, module=site.module)
+
+    def sites(self) -> list[Site]:
+        """Every activation: calls in forwards that run, modules that no call was seen of, what torch's code holds."""
+        by_node = {node: s for traced in self.live for s in self._own_sites(traced) for node in s.nodes.values()}
         called = list(dict.fromkeys(by_node[node] for node in self._in_order() if node in by_node))
-        slots = {site.slot for site in called}
-        return called + [site for site in self._walk(kinds) if (site.owner.module, site.target) not in slots]
+        slots = {site.slot for site in called if site.module is not None}
+        held = [site for site in self._walk() if (site.owner.module, site.target) not in slots]
+        return called + held + self._unplaced({id(site.expression) for site in called if site.expression})
 
-    def _walk(self, kinds: tuple[str, ...]) -> Iterator[Site]:
+    def _unplaced(self, placed: set[int]) -> list[Site]:
+        """The expressions in forwards that keep their code and that no graph shows; calls out of reach of all."""
+        sites: list[Site] = []
+        for traced in self._forwards():
+            if traced.error or traced.fixed:
+                names = _Names(traced.module)
+                hidden = [expression for expression in traced.expressions if id(expression) not in placed]
+                sites += [_expression_site(traced, expression, names(expression.kind)) for expression in hidden]
+            if traced.error:
+                sites += [_hidden_call(traced, kind) for kind in _hidden_kinds(traced)]
+        return sites
+
+    def _walk(self) -> Iterator[Site]:
         """Every place of a module that is an activation, without regard to calls."""
-        for name, module in self.model.named_modules(remove_duplicate=False):
-            if (kind := self.kind(module)) in kinds and kind is not None:
-                parent, _, target = name.rpartition(".")
-                if not is_ours(holder := self.model.get_submodule(parent) if name else module):
-                    yield Site(Traced(parent, holder, error=self._why_unseen(parent)), kind, target, module)
-            elif (kind := transformer.activation_kind(module)) in kinds and kind is not None:
-                yield Site(Traced(name, module, error="torch's own code calls it"), kind, "activation", None)
+        for name, module in self._names("", self.model, ()):
+            parent, _, target = name.rpartition(".")
+            activation = self.activation(module)
+            if activation is not None:
+                holder = self.model.get_submodule(parent) if name else module
+                if not is_ours(holder):
+                    yield Site(self._holder(parent, holder), activation, target, module)
+            elif (kind := transformer_activation(module)) is not None:
+                yield Site(
+                    Traced(name, module, error="torch's own code calls it"), Activation(kind), "activation", None
+                )
+            elif (kind := INSIDE.get(type(module))) is not None:
+                kind = getattr(module, "nonlinearity", kind)
+                what = f"torch's {type(module).__name__} applies it in its own code"
+                holder = self.model.get_submodule(parent)
+                yield Site(Traced(parent, holder, error=what), Activation(kind), target, module, fixed=what)
+
+    def _names(self, name: str, module: nn.Module, above: tuple[int, ...]) -> Iterator[tuple[str, nn.Module]]:
+        """Every name of every module, shared ones included; the inside of an activation is not entered."""
+        if id(module) in above:
+            return
+        yield name, module
+        if self.activation(module) is None:
+            for child_name, child in module._modules.items():
+                if child is not None:
+                    yield from self._names(f"{name}.{child_name}".lstrip("."), child, (*above, id(module)))
+
+    def _holder(self, name: str, holder: nn.Module) -> Traced:
+        """The owner of an activation that no graph shows a call of; its forward, where it is readable, has the call."""
+        known = self.traced.get(id(holder))
+        if known is not None and known.error:
+            return known
+        return Traced(name, holder, error=self._why_unseen(name))
 
     def _why_unseen(self, name: str) -> str:
         """Why no call was seen in the module of that name: a forward around it that could not be traced, or none."""
         while True:
             traced = self.traced.get(id(self.model.get_submodule(name)))
             if traced is not None and traced.error:
-                return f"the forward of {type(traced.module).__name__} could not be traced ({traced.error})"
+                return traced.error
             if not name:
                 return "no forward that was traced calls it"
             name = name.rpartition(".")[0]
 
     def blind(self) -> list[Traced]:
         """The modules whose forward could not be traced."""
-        return [traced for traced in self.traced.values() if traced.error]
+        return [traced for traced in self._forwards() if traced.error]
 
     def _in_order(self) -> Iterator[Node]:
         """The nodes of all forwards that run, in the order in which they run first."""
@@ -176,23 +312,56 @@ class Network:
                 yield from self._from(child, seen)
             yield node
 
-    def _own_sites(self, traced: Traced, kinds: tuple[str, ...]) -> list[Site]:
-        aligned = align(traced.graphs)
-        found: dict[Node, Site] = {}
-        counts: dict[str, int] = {}
+    def _needs_source(self, traced: Traced, expression: Expression) -> bool:
+        """Whether a chosen expression is more than one call that a graph shows."""
+        if not self.chosen(_expression_site(traced, expression, "")) or traced.error:
+            return False
+        return any(
+            [call_kind(node) for node in members] != [expression.kind] and members
+            for members in _members(traced, expression).values()
+        )
+
+    def _own_sites(self, traced: Traced) -> list[Site]:
+        """The calls in one graph; those in the range of an expression of several calls are that expression."""
+        aligned, names = align(traced.graphs), _Names(traced.module)
+        sites: dict[Node, Site] = {}
+        whole = {node: e for e in traced.expressions for nodes in _members(traced, e).values() for node in nodes}
+        written: dict[int, Site] = {}
         for mode, node in traced.nodes():
             module = self.resolve(traced, node) if node.op == "call_module" else None
-            kind = self.kind(module) if module is not None else call_kind(node)
-            if kind is None or kind not in kinds:
+            activation = self.activation(module) if module is not None else _call_activation(node)
+            expression = whole.get(node)
+            if expression is not None and (traced.keeps_code or expression.kind != call_kind(node)):
+                if id(expression) not in written:
+                    name = names(expression.kind)
+                    site = written[id(expression)] = _expression_site(traced, expression, name)
+                    _attach(site, traced)
+                    sites[node] = site
+                continue
+            if activation is None:
                 continue
             twin = aligned.get(node)
-            if twin in found:
-                found[twin].nodes[mode] = node
+            if twin in sites:
+                site = sites[twin]
+                site.nodes[mode], site.starts[mode] = node, call_input(node)
+                site.members.add(node)
                 continue
             target = str(node.target) if module is not None else node.name
-            counts[target] = counts.get(target, 0) + 1
-            found[node] = Site(traced, kind, target, module, counts[target], {mode: node})
-        return list(found.values())
+            call = names.count(target) if module is not None else 1
+            place = place_of(node)
+            sites[node] = Site(
+                traced,
+                activation,
+                target,
+                module,
+                call,
+                {mode: node},
+                {mode: call_input(node)},
+                {node},
+                expression,
+                place,
+            )
+        return list(sites.values())
 
     def is_norm(self, module: nn.Module) -> bool:
         """Whether a module normalises and does nothing else."""
@@ -206,7 +375,7 @@ class Network:
 
     def feed(self, site: Site, mode: bool) -> Feed | str:
         """The affine layer that feeds `site` in this mode, or the reason why there is none."""
-        start = call_input(site.nodes[mode])
+        start = site.starts.get(mode)
         if not isinstance(start, Node):
             return "its input is not one tensor"
         ends: list[str] = []
@@ -218,6 +387,7 @@ class Network:
         if len(feeds) == 1:
             return feeds[0]
         main = [feed for feed in feeds if all(other is feed or self._after(feed, other) for other in feeds)]
+        main = main or self._widest(feeds)
         names = ", ".join(str(feed.affine.node.target) for feed in feeds)
         return main[0] if len(main) == 1 else f"several affine layers feed it alike ({names})"
 
@@ -228,7 +398,7 @@ class Network:
         node, path = value.node, (*path, value)
         module = self.resolve(value.owner, node) if node.op == "call_module" else None
         if is_affine(module):
-            yield Feed(value, norm, additions, path)
+            yield Feed(value, norm, additions, path, any(self._is_dropout(each) for each in path))
         elif norm is None and (
             (module is not None and self.is_norm(module))
             or (node.target in NORM_FUNCTIONS and isinstance(value.owner.module, NORMS))
@@ -266,13 +436,17 @@ class Network:
         if node.op != "call_module":
             return None
         module = self.resolve(value.owner, node)
-        if isinstance(module, IDENTITIES) and isinstance(source := call_input(node), Node):
+        if isinstance(module, (*IDENTITIES, *DROPOUTS)) and isinstance(source := call_input(node), Node):
             return _at(value, source)
         child = self.traced.get(id(module))
-        if child is None or child.error or is_affine(module) or self.is_norm(module) or self.kind(module):
+        if child is None or child.error or is_affine(module) or self.is_norm(module) or self.activation(module):
             return None
         result = output(child.graphs[mode])
         return Value(child, result, (*value.trail, (value.owner, node)), value.above) if result is not None else None
+
+    def _is_dropout(self, value: Value) -> bool:
+        node = value.node
+        return node.op == "call_module" and isinstance(self.resolve(value.owner, node), DROPOUTS)
 
     def _caller_argument(self, value: Value, mode: bool) -> Value | None:
         """The value that the caller passes for a placeholder: the caller on the trail, or the only one there is."""
@@ -302,6 +476,13 @@ class Network:
             waiting.extend(_at(value, node) for node in value.node.all_input_nodes)
         return False
 
+    def _widest(self, feeds: list[Feed]) -> list[Feed]:
+        """Of layers beside one another on the same input, the one with the most weights."""
+        inputs = {self._source(_at(feed.affine, call_input(feed.affine.node))).node for feed in feeds}
+        layers = [self.resolve(feed.affine.owner, feed.affine.node) for feed in feeds]
+        sizes = [sum(parameter.numel() for parameter in layer.parameters()) for layer in layers]
+        return [feeds[sizes.index(max(sizes))]] if len(inputs) == 1 else []
+
     def _source(self, value: Value) -> Value:
         while value.node.op == "placeholder" and value.trail:
             argument = self._caller_argument(value, mode=True)
@@ -310,9 +491,11 @@ class Network:
             value = argument
         return value
 
-    def used_once(self, path: tuple[Value, ...]) -> bool:
+    @staticmethod
+    def used_once(site: Site, path: tuple[Value, ...]) -> bool:
         """Whether every value on `path` is used by the next alone, shape reads aside."""
-        return all(len([user for user in value.node.users if not _reads_shape(user)]) == 1 for value in path)
+        users = [{user for user in value.node.users if not _reads_shape(user)} for value in path]
+        return all(len(each) == 1 or each <= site.members for each in users)
 
     def modes(self, module: nn.Module) -> set[bool]:
         """The modes in which this module is called."""
@@ -321,7 +504,7 @@ class Network:
     def called_once(self, module: nn.Module) -> bool:
         """Whether one call, in either mode, is all that uses this module."""
         calls = {mode: self.callers.get((id(module), mode), []) for mode in MODES}
-        alone = all(len(found) <= 1 for found in calls.values()) and any(calls.values())
+        alone = all(len(each) <= 1 for each in calls.values()) and any(calls.values())
         return alone and id(module) not in self.open and id(module) not in self.reads
 
 
@@ -347,12 +530,93 @@ def output(graph: Graph) -> Node | None:
     return result if isinstance(result, Node) else None
 
 
-def _single_call(graph: Graph) -> str | None:
-    calls = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
-    return call_kind(calls[0]) if len(calls) == 1 else None
-
-
 def _reads_shape(node: Node) -> bool:
     if node.target is getattr:
         return node.args[1] in SHAPE_READS
     return node.op == "call_method" and node.target in SHAPE_READS
+
+
+class _Names:
+    """Names for calls of functions, as torch.fx counts them: relu, relu_1, ...; those of the module's own are taken."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module, self._counts = module, dict[str, int]()
+
+    def count(self, name: str) -> int:
+        self._counts[name] = self._counts.get(name, 0) + 1
+        return self._counts[name]
+
+    def __call__(self, name: str) -> str:
+        while True:
+            count = self.count(name)
+            numbered = name if count == 1 else f"{name}_{count - 1}"
+            if not hasattr(self._module, numbered):
+                return numbered
+
+
+def _call_activation(node: Node) -> Activation | None:
+    kind = call_kind(node)
+    return None if kind is None else Activation(kind)
+
+
+def _held_activation(module: HeldFunction) -> Activation:
+    """What is known of a function that is kept as an attribute."""
+    kind = FUNCTIONS.get(module.function)
+    answer = elementwise(module.function)
+    if kind is None and answer is not None:
+        kind = answer.kind
+    return Activation(kind or module.name, (module.name,), answer is not None and not (kind or answer.gate))
+
+
+def _expression_site(traced: Traced, expression: Expression, target: str) -> Site:
+    return Site(traced, Activation(expression.kind), target, None, expression=expression, place=expression.place)
+
+
+def _members(traced: Traced, expression: Expression) -> dict[bool, list[Node]]:
+    """The nodes that an expression makes in each graph, those of its input left out."""
+    return {
+        mode: [
+            node
+            for node in graph.nodes
+            if node.op.startswith("call_")
+            and expression.place.holds(place := place_of(node))
+            and not expression.source.holds(place)
+        ]
+        for mode, graph in traced.graphs.items()
+    }
+
+
+def _attach(site: Site, traced: Traced) -> None:
+    """The nodes of an expression's site, and its input; an expression that runs several times has no one input."""
+    assert site.expression is not None
+    for mode, members in _members(traced, site.expression).items():
+        outside = {node for member in members for node in member.all_input_nodes if node not in members}
+        outside = {node for node in outside if node.op != "get_attr"}
+        if members:
+            site.nodes[mode] = members[-1]
+            site.starts[mode] = outside.pop() if len(outside) == 1 else None
+            site.members |= set(members)
+
+
+def _hidden_kinds(traced: Traced) -> list[str]:
+    """The kinds of hidden layers that functions outside the class apply, or a forward whose source cannot be read."""
+    readable = methods(type(traced.module))
+    if "forward" not in readable:
+        code = getattr(type(traced.module).forward, "__code__", None)
+        return [name for name in getattr(code, "co_names", ()) if name.rstrip("_") in ALL_KINDS]
+    kinds: list[str] = []
+    own = {expression.kind for expression in traced.expressions}
+    for method in readable.values():
+        for name in method.function.__code__.co_names:
+            helper = method.function.__globals__.get(name)
+            code, home = getattr(helper, "__code__", None), getattr(helper, "__module__", "") or ""
+            if code is not None and not home.startswith("torch"):
+                kinds += [n.rstrip("_") for n in code.co_names if n.rstrip("_") in DEFAULT_KINDS and name not in own]
+    return list(dict.fromkeys(kinds))
+
+
+def _hidden_call(traced: Traced, kind: str) -> Site:
+    readable = "forward" in methods(type(traced.module))
+    where = "in a function outside its class" if readable else "in a forward whose source cannot be read"
+    what = f"it is called {where}: make it a module (self.act = torch.nn.ReLU() in __init__, self.act(x) in forward)"
+    return Site(traced, Activation(kind.rstrip("_")), kind, None, fixed=what)

@@ -2,6 +2,8 @@
 
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,8 +13,9 @@ from torch.nn import functional
 
 from apical.errors import ConversionError
 from apical.nn.layers import Neuron
+from apical.nn.pyramidal import pyramidal_layer
 
-_MODULES: dict[str, type[nn.Module]] = {
+_HIDDEN: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
     "relu6": nn.ReLU6,
     "leaky_relu": nn.LeakyReLU,
@@ -25,6 +28,8 @@ _MODULES: dict[str, type[nn.Module]] = {
     "silu": nn.SiLU,
     "mish": nn.Mish,
     "hardswish": nn.Hardswish,
+}
+_GATES_AND_OUTPUTS: dict[str, type[nn.Module]] = {
     "softplus": nn.Softplus,
     "softsign": nn.Softsign,
     "softshrink": nn.Softshrink,
@@ -37,14 +42,29 @@ _MODULES: dict[str, type[nn.Module]] = {
     "hardsigmoid": nn.Hardsigmoid,
     "logsigmoid": nn.LogSigmoid,
 }
+_MODULES = _HIDDEN | _GATES_AND_OUTPUTS
 
-DEFAULT_KINDS = tuple(list(_MODULES)[: list(_MODULES).index("softplus")])
+DEFAULT_KINDS = tuple(_HIDDEN)
 """What hidden layers use. Gates and outputs (sigmoid, tanh, softplus ...) are converted only when asked for."""
 
 ALL_KINDS = tuple(_MODULES)
 
+INSIDE: dict[type[nn.Module], str] = {
+    nn.GLU: "sigmoid",
+    nn.LSTM: "tanh",
+    nn.LSTMCell: "tanh",
+    nn.GRU: "tanh",
+    nn.GRUCell: "tanh",
+    nn.RNN: "tanh",
+    nn.RNNCell: "tanh",
+}
+"""Layers of torch whose own code applies an activation that nothing can take the place of."""
+
 IDENTITIES = (nn.Identity,)
 AFFINES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+"""What becomes one pyramidal layer with its activation."""
+
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 NORMS: tuple[type[nn.Module], ...] = (
     nn.modules.batchnorm._NormBase,
     nn.LayerNorm,
@@ -78,34 +98,111 @@ def _functions() -> dict[Any, str]:
 FUNCTIONS = _functions()
 
 
-def check_kinds(kinds: Iterable[str] | None) -> tuple[str, ...]:
-    """`kinds` as a tuple of known names; None is the default set."""
-    chosen = DEFAULT_KINDS if kinds is None else (kinds,) if isinstance(kinds, str) else tuple(kinds)
-    if unknown := [kind for kind in chosen if kind not in ALL_KINDS]:
-        raise ConversionError(
-            f"kinds names {', '.join(map(repr, unknown))}, which conversion does not know: "
-            f"choose from {', '.join(ALL_KINDS)}"
-        )
-    return chosen
+@dataclass(frozen=True)
+class Selection:
+    """Which activations a conversion is about: kinds by name, and classes by name or as `also`; None is the default.
+
+    By default those are the kinds of hidden layers, and whole modules and functions of your own that are no gates.
+    """
+
+    kinds: tuple[str, ...] | None = None
+    also: tuple[type[nn.Module], ...] = ()
+
+    @classmethod
+    def of(cls, kinds: Iterable[str] | None, also: Iterable[type[nn.Module]] | None) -> "Selection":
+        chosen = None if kinds is None else (kinds,) if isinstance(kinds, str) else tuple(kinds)
+        given: Any = () if also is None else also
+        classes = (given,) if isinstance(given, type) else tuple(given)
+        for each in classes:
+            if not (isinstance(each, type) and issubclass(each, nn.Module)):
+                raise ConversionError(f"also names {each!r}, but takes classes of modules: e.g. also=[MyActivation]")
+        return cls(chosen, classes)
+
+    def accepts(self, kind: str, names: Iterable[str], *, own: bool, module: nn.Module | None) -> bool:
+        """Whether an activation is chosen; `names` are those it goes by beside its kind, `own` that it is no gate."""
+        if self.also and isinstance(module, self.also):
+            return True
+        if self.kinds is None:
+            return kind in DEFAULT_KINDS or own
+        return kind in self.kinds or any(name in self.kinds for name in names)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse kinds that are neither torch's nor among the `names` of the model's own activations."""
+        own = [name for name in dict.fromkeys(names) if name not in ALL_KINDS]
+        if unknown := [kind for kind in self.kinds or () if kind not in (*ALL_KINDS, *own)]:
+            raise ConversionError(
+                f"unknown kind {', '.join(map(repr, unknown))}; available: {', '.join((*ALL_KINDS, *own))}"
+            )
 
 
 def module_kind(module: nn.Module) -> str | None:
-    """The kind of an activation module of torch, or None."""
+    """The kind of an activation module of torch, subclasses that leave its forward alone included; or None."""
     for kind, known in _MODULES.items():
-        if type(module) is known:
+        if isinstance(module, known) and type(module).forward is known.forward:
             return kind
     return None
+
+
+class HeldFunction(nn.Module):
+    """A function that a module keeps as an attribute (`self.act = F.gelu`), as a module while the network is read."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    @property
+    def name(self) -> str:
+        inner = self.function.func if isinstance(self.function, partial) else self.function
+        return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+
+
+def is_transformer_layer(module: nn.Module) -> bool:
+    """Whether this is torch's own layer, whose feed-forward part is linear2(dropout(activation(linear1(x))))."""
+    return isinstance(module, _LAYERS) and type(module)._ff_block in {kind._ff_block for kind in _LAYERS}
+
+
+def transformer_activation(layer: nn.Module) -> str | None:
+    """The kind of the function that is a transformer layer's activation; modules are seen as modules."""
+    function: Any = vars(layer).get("activation") if is_transformer_layer(layer) else None
+    return FUNCTIONS.get(function)
 
 
 def is_ours(module: nn.Module) -> bool:
     """Whether this is one of apical's own activations or pyramidal layers, which conversion leaves as it is."""
     home = type(module).__module__
+    if isinstance(module, HeldFunction):
+        return False
     return home.startswith("apical.convert.") or (home.startswith("apical.nn.") and type(module) is not Neuron)
 
 
 def is_affine(module: nn.Module | None) -> bool:
-    """Whether this is a linear layer or convolution, and not a pyramidal one."""
-    return isinstance(module, AFFINES) and not is_ours(module)
+    """Whether this is a linear layer or convolution, transposed or Transformers' own included, and not pyramidal."""
+    return (
+        module is not None
+        and not is_ours(module)
+        and (isinstance(module, (*AFFINES, *_TRANSPOSED)) or _is_conv1d(module))
+    )
+
+
+def _is_conv1d(module: nn.Module) -> bool:
+    """Whether this is Transformers' Conv1D: a linear layer whose weight is stored the other way round."""
+    kind = type(module)
+    return kind.__name__ == "Conv1D" and kind.__module__.startswith("transformers.") and hasattr(module, "nf")
+
+
+def width(affine: Any) -> tuple[int, int]:
+    """The number of channels behind an affine layer, and their dimension counted from the right."""
+    if _is_conv1d(affine):
+        return int(affine.nf), -1
+    if isinstance(affine, _TRANSPOSED):
+        return affine.out_channels, -1 - len(affine.kernel_size)
+    return len(affine.weight), pyramidal_layer(affine).channel_dim
 
 
 def call_kind(node: Node) -> str | None:

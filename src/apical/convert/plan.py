@@ -2,21 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from torch import nn
 
 from apical.convert.branch import ApicalBranch
 from apical.convert.flow import Feed, Network, Site, output
-from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, call_input, is_ours
+from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, call_input, is_ours, is_transformer_layer
 from apical.convert.rewrite import why_not
-from apical.convert.transformer import is_transformer_layer
+from apical.convert.source import call_input_place, why_no_source
+from apical.convert.trace import Traced
 from apical.errors import ConversionError
 from apical.nn.layers import Neuron
 from apical.nn.unit import Unit
 
 Filter = Callable[[str, nn.Module], bool]
-Form = Literal["swap", "neuron", "fuse", "branch", "keep"]
+Form = Literal["swap", "neuron", "fuse", "branch", "wire", "keep"]
 
 
 @dataclass(eq=False)
@@ -24,8 +25,9 @@ class Decision:
     """One activation and what becomes of it.
 
     swap: another activation takes its place. neuron: a standard neuron of apical becomes a pyramidal one. fuse: affine,
-    norm and activation become one pyramidal layer. branch: an apical branch is added beside the path as it is.
-    keep: nothing, for `reason`.
+    norm and activation become one pyramidal layer. branch: an apical branch is added beside the path as it is, in the
+    graph of the forward. wire: the same, without a change to the forward: the branch gets the input of the affine layer
+    over a wire. keep: nothing, for `reason`; `asked` is False where the user left it out.
     """
 
     site: Site
@@ -34,26 +36,56 @@ class Decision:
     feeds: dict[bool, Feed] = field(default_factory=dict)
     affine: nn.Module | None = None
     norm: nn.Module | None = None
+    asked: bool = True
+    observed: bool = False
+    sums: int = 0
 
     @property
     def additions(self) -> int:
-        return max((feed.additions for feed in self.feeds.values()), default=0)
+        return max((feed.additions for feed in self.feeds.values()), default=self.sums)
 
 
-def decide(network: Network, sites: list[Site], unit: Unit, filter_fn: Filter | None) -> list[Decision]:
-    """A decision for each site that the filter accepts."""
-    chosen = [site for site in sites if _accepted(site, filter_fn)]
-    if sites and not chosen:
-        names = ", ".join(dict.fromkeys(site.name for site in sites[:5]))
-        first = sites[0].name.partition(".")[0]
+class Feeds(Protocol):
+    """Where the layer that feeds an activation is known from, if not from a graph."""
+
+    def feed(self, site: Site) -> tuple[nn.Module, nn.Module | None, int] | str:
+        """The affine layer, the norm and the number of sums; or why there is none."""
+
+
+def decide(
+    network: Network,
+    sites: list[Site],
+    unit: Unit,
+    *,
+    chosen_by: Callable[[Site], bool],
+    filter_fn: Filter | None = None,
+    observed: Feeds | None = None,
+) -> list[Decision]:
+    """A decision for every site; what the kinds or the filter leave out is kept."""
+    chosen = [site for site in sites if chosen_by(site)]
+    accepted = [site for site in chosen if _accepted(site, filter_fn)]
+    if chosen and not accepted:
+        names = ", ".join(dict.fromkeys(site.name for site in chosen[:5]))
+        first = chosen[0].name.partition(".")[0]
         raise ConversionError(
-            f"filter_fn accepts none of the {len(sites)} activations ({names}{', ...' if len(sites) > 5 else ''}): "
+            f"filter_fn accepts none of the {len(chosen)} activations ({names}{', ...' if len(chosen) > 5 else ''}): "
             f"it is asked filter_fn(name, module), e.g. convert_(model, {str(unit)!r}, "
             f"filter_fn=lambda name, module: name.startswith({first!r}))"
         )
     if unit.pyramidal:
-        return _settled(network, sites, [_pyramidal(network, site) for site in chosen])
-    return [_standard(network, site, unit) for site in chosen]
+        decided = _settled(network, chosen, [_pyramidal(network, chosen, site, observed) for site in accepted])
+    else:
+        decided = [_standard(network, site, unit) for site in accepted]
+    by_site = {decision.site: decision for decision in decided}
+    left = set(chosen) - set(accepted)
+    return [by_site.get(site) or _left_out(site, filtered=site in left) for site in sites]
+
+
+def _left_out(site: Site, *, filtered: bool) -> Decision:
+    if filtered:
+        return Decision(site, "keep", "filter_fn leaves it out", asked=False)
+    reason = site.fixed or f"{site.kind!r} is not among the kinds to convert: kinds=[{site.kind!r}] asks for it"
+    return Decision(site, "keep", reason, asked=False)
 
 
 def _settled(network: Network, sites: list[Site], decisions: list[Decision]) -> list[Decision]:
@@ -61,7 +93,7 @@ def _settled(network: Network, sites: list[Site], decisions: list[Decision]) -> 
     while True:
         fused = {decision.site for decision in decisions if decision.form == "fuse"}
         stay = [site for site in fused if not all_fused(network, sites, site, fused)]
-        reasons = {site: reason for site in stay if (reason := why_not(site.owner))}
+        reasons = {site: reason for site in stay if (reason := why_not_rewritten(site))}
         if not reasons:
             return decisions
         decisions = [
@@ -74,7 +106,7 @@ def all_fused(network: Network, sites: list[Site], site: Site, fused: set[Site])
     """Whether every call of this activation module becomes part of a pyramidal layer, so that the module can go."""
     if site.module is None or is_transformer_layer(site.owner.module):
         return site.module is not None or not site.nodes
-    calls = [other for other in sites if other.module is site.module and other.nodes]
+    calls = [other for other in sites if other.module is site.module]
     return id(site.module) not in network.open and all(call in fused for call in calls)
 
 
@@ -90,10 +122,25 @@ def _accepted(site: Site, filter_fn: Filter | None) -> bool:
     return answer
 
 
+def why_not_rewritten(site: Site) -> str | None:
+    """Why the forward cannot call something else at this place; None where it can."""
+    if not site.owner.keeps_code:
+        return why_not(site.owner)
+    place = site.place
+    if place is None:
+        return "its call was not seen in the source"
+    if site.expression is None and call_input_place(type(site.owner.module), place) is None:
+        return "its call is not written out in the source"
+    return why_no_source(site.owner.module, place.method)
+
+
 def _standard(network: Network, site: Site, unit: Unit) -> Decision:
+    if site.fixed is not None:
+        return Decision(site, "keep", site.fixed)
     if is_basal(network, site):
         return Decision(site, "keep", "it is the basal activation of a pyramidal neuron")
-    reason = why_not(site.owner) if (site.module is None and site.nodes) or overwrites(site) else None
+    written_out = site.module is None and (bool(site.nodes) or site.expression is not None)
+    reason = why_not_rewritten(site) if written_out or rewires(site) else None
     if reason:
         return Decision(site, "keep", reason)
     decision = Decision(site, "swap")
@@ -103,10 +150,17 @@ def _standard(network: Network, site: Site, unit: Unit) -> Decision:
 
 
 def _with_width(network: Network, decision: Decision) -> Decision:
-    found = _agreed(network, decision.site) if decision.site.nodes else str(decision.site.owner.error)
-    if isinstance(found, str):
-        return Decision(decision.site, "keep", f"one value per channel needs the layer's width, but {found}")
-    return Decision(decision.site, "swap", feeds=found[0], affine=found[1], norm=found[2])
+    fed = _agreed(network, decision.site) if decision.site.nodes else str(decision.site.owner.error)
+    if isinstance(fed, str):
+        return Decision(decision.site, "keep", f"one value per channel needs the layer's width, but {fed}")
+    return Decision(decision.site, "swap", feeds=fed[0], affine=fed[1], norm=fed[2])
+
+
+def rewires(site: Site) -> bool:
+    """Whether replacing a module does not do: it overwrites its input, or is called with more than its input."""
+    if site.module is None or not site.nodes:
+        return False
+    return overwrites(site) or any(len(node.args) + len(node.kwargs) > 1 for node in site.nodes.values())
 
 
 def overwrites(site: Site) -> bool:
@@ -135,10 +189,10 @@ def _agreed(network: Network, site: Site) -> tuple[dict[bool, Feed], nn.Module, 
     """The feed in each mode, its affine layer and its norm, which have to be the same in both; or why not."""
     feeds: dict[bool, Feed] = {}
     for mode in site.nodes:
-        found = network.feed(site, mode)
-        if isinstance(found, str):
-            return found
-        feeds[mode] = found
+        feed = network.feed(site, mode)
+        if isinstance(feed, str):
+            return feed
+        feeds[mode] = feed
     layers = {id(network.resolve(f.affine.owner, f.affine.node)) for f in feeds.values()}
     norms = {id(_norm(network, f)) for f in feeds.values()}
     if len(layers) > 1 or len(norms) > 1:
@@ -155,26 +209,65 @@ def _norm(network: Network, feed: Feed) -> nn.Module | None:
     return feed.norm.owner.module
 
 
-def _pyramidal(network: Network, site: Site) -> Decision:
+def _pyramidal(network: Network, sites: list[Site], site: Site, observed: Feeds | None) -> Decision:
+    if site.fixed is not None:
+        return Decision(site, "keep", site.fixed)
     if is_basal(network, site):
         return Decision(site, "keep", "it is the basal activation of a pyramidal neuron")
     if is_transformer_layer(site.owner.module):
         return Decision(site, "fuse", affine=site.owner.module.linear1)  # type: ignore[arg-type]
-    if not site.nodes:
-        return Decision(site, "keep", str(site.owner.error))
-    if type(site.owner.module) is Neuron:
+    if site.nodes and type(site.owner.module) is Neuron:
         return Decision(site, "neuron", affine=site.owner.module.affine, norm=site.owner.module.norm)
-    found = _agreed(network, site)
-    if isinstance(found, str):
-        return Decision(site, "keep", found)
-    feeds, affine, norm = found
+    fed = _agreed(network, site) if site.nodes else f"{site.owner.error or 'no forward that was traced calls it'}"
+    if isinstance(fed, str):
+        return _observed(network, sites, site, observed, fed)
+    feeds, affine, norm = fed
     no_fusion = _why_not_fused(network, site, feeds, affine, norm)
     if no_fusion is None:
         return Decision(site, "fuse", "", feeds, affine, norm)
-    no_branch = _why_no_branch(network, site, feeds, affine)
+    no_branch = _why_no_branch(site, feeds, affine)
     if no_branch is None:
         return Decision(site, "branch", "", feeds, affine, norm)
-    return Decision(site, "keep", f"{no_fusion}, and {no_branch}")
+    no_wire = _why_no_wire(network, sites, site, affine, norm)
+    if no_wire is None:
+        return Decision(site, "wire", "", feeds, affine, norm)
+    return Decision(site, "keep", f"{no_fusion}, and {no_wire}")
+
+
+def _observed(network: Network, sites: list[Site], site: Site, observed: Feeds | None, reason: str) -> Decision:
+    """The decision where the graphs do not tell: by the layer that fed the activation when the model ran."""
+    if observed is None:
+        told = site.nodes and ("the input of" not in reason or "the input of the model" in reason)
+        hint = "" if told else "; example_inputs would show what feeds it"
+        return Decision(site, "keep", reason + hint)
+    seen = observed.feed(site)
+    if isinstance(seen, str):
+        return Decision(site, "keep", seen)
+    affine, norm, sums = seen
+    no_wire = _why_no_wire(network, sites, site, affine, norm)
+    if no_wire is not None:
+        return Decision(site, "keep", no_wire)
+    return Decision(site, "wire", "", {}, affine, norm, observed=True, sums=sums)
+
+
+def _why_no_wire(
+    network: Network, sites: list[Site], site: Site, affine: nn.Module, norm: nn.Module | None
+) -> str | None:
+    """Why no wire can lead from the affine layer to this activation; None where one can."""
+    if is_ours(affine):
+        return f"its {type(affine).__name__} is a part of a neuron already"
+    if norm is not None and norm is site.owner.module and site.module is None:
+        return f"{type(norm).__name__} normalises and activates in one"
+    if not takes_slot(network, sites, site):
+        return why_not_rewritten(site)
+    return None
+
+
+def takes_slot(network: Network, sites: list[Site], site: Site) -> bool:
+    """Whether the activation is a module of its own, called in this one place: another can stand there instead."""
+    if site.module is None or rewires(site):
+        return False
+    return sum(other.module is site.module for other in sites) == 1 and network.slots(site.module) == 1
 
 
 def _why_not_fused(
@@ -183,7 +276,9 @@ def _why_not_fused(
     """Why affine, norm and activation cannot be one layer; None where they can."""
     if any(feed.additions for feed in feeds.values()):
         return "a sum stands before it"
-    if not all(network.used_once(feed.path) for feed in feeds.values()):
+    if any(feed.dropped for feed in feeds.values()):
+        return "dropout stands before it"
+    if not all(network.used_once(site, feed.path) for feed in feeds.values()):
         return "values before it are used elsewhere too"
     for part in (affine, *([norm] if norm is not None and norm is not site.owner.module else [])):
         if not network.called_once(part) or network.modes(part) != set(site.nodes):
@@ -196,7 +291,7 @@ def _why_not_fused(
         return "its norm is in another mode than its layer"
     if norm is site.owner.module:
         return _why_not_removed(network, site, feeds)
-    return why_not(site.owner) if site.module is None else None
+    return why_not_rewritten(site) if site.module is None else None
 
 
 def _why_not_removed(network: Network, site: Site, feeds: dict[bool, Feed]) -> str | None:
@@ -215,12 +310,19 @@ def _extras(module: nn.Module) -> bool:
     return any(hooks) or hasattr(module, "parametrizations")
 
 
-def _why_no_branch(network: Network, site: Site, feeds: dict[bool, Feed], affine: nn.Module) -> str | None:
-    """Why no apical branch can be added in the module that calls the activation; None where one can."""
+def _why_no_branch(site: Site, feeds: dict[bool, Feed], affine: nn.Module) -> str | None:
+    """Why no apical branch can be added in the graph of the forward that calls the activation; None where one can."""
+    if site.owner.keeps_code or any(owner.keeps_code for feed in feeds.values() for owner in _inlined(feed)):
+        return "its forward keeps its code"
     if any(feed.affine.above for feed in feeds.values()):
         return "its affine layer lies outside the module that calls it"
     if any(len(feed.affine.node.args) + len(feed.affine.node.kwargs) != 1 for feed in feeds.values()):
         return "its affine layer takes more than one input"
-    if is_ours(affine) or hasattr(affine, "parametrizations"):
-        return f"its {type(affine).__name__} cannot be copied"
+    if is_ours(affine):
+        return f"its {type(affine).__name__} is a part of a neuron already"
     return why_not(site.owner)
+
+
+def _inlined(feed: Feed) -> list[Traced]:
+    """The forwards whose graphs a branch would put into the caller's."""
+    return [feed.affine.owner, *(owner for owner, _ in feed.affine.trail)] if feed.affine.trail else []

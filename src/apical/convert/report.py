@@ -1,39 +1,82 @@
-"""ConversionReport: what became of each activation, as data, as a table, and the way back."""
+"""ConversionReport: what became of each activation, as data, as a table, and the way back; and the refusals."""
 
+import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from apical.convert.branch import ApicalBranch, WiredNeuron
+from apical.convert.flow import Network, Site
+from apical.convert.kinds import DEFAULT_KINDS, is_ours
+from apical.convert.observation import Share
+from apical.convert.plan import Decision
 from apical.errors import ConversionError
+from apical.nn.unit import Unit
 
 COLUMNS = ("name", "before", "after", "inputs", "reason")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One activation: its name, what it was, what it is, the inputs it saw, and why it was kept, where it was."""
+    """One activation: its name, what it was, what it is, the inputs it saw, and why it was kept, where it was.
+
+    `asked` is False for what the kinds or the filter leave out.
+    """
 
     name: str
     before: str
     after: str
     reason: str = ""
     inputs: str = ""
+    kind: str = ""
+    asked: bool = True
 
     @property
     def converted(self) -> bool:
         return not self.reason
 
 
+@dataclass(frozen=True)
+class Cost:
+    """Parameters, and multiplications with an addition in one forward on the example inputs, before and after."""
+
+    parameters: tuple[int, int]
+    multiply_adds: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        parts = [f"parameters: {_short(self.parameters[0])} -> {_short(self.parameters[1])}"]
+        if self.multiply_adds is not None:
+            parts.append(f"multiply-adds: {_short(self.multiply_adds[0])} -> {_short(self.multiply_adds[1])}")
+        return "; ".join(parts)
+
+
+def _short(number: int) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}" if number < 1000 * size else f"{number / size:.0f} {letter}"
+    return str(number)
+
+
 @dataclass
 class ConversionReport:
-    """What `convert_` did. `model` is the model to use; `print(report)` shows the table; `undo()` takes it back."""
+    """What `convert_` did. `model` is the model to use; `print(report)` shows the table; `undo()` takes it back.
+
+    `details` holds torch's own words about forwards that could not be traced, by name; `cost` what the change costs;
+    `record` what `save` writes.
+    """
 
     model: nn.Module
     unit: str
     rows: list[Row]
     _restore: Callable[[], nn.Module] = field(repr=False)
+    details: dict[str, str] = field(default_factory=dict)
+    cost: Cost = field(default_factory=lambda: Cost((0, 0)))
+    record: dict[str, Any] = field(default_factory=dict, repr=False)
     _values: dict[str, Tensor] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -51,6 +94,10 @@ class ConversionReport:
     def kept(self) -> list[Row]:
         """The rows of what was not, each with its reason."""
         return [row for row in self.rows if not row.converted]
+
+    def save(self, path: str | Path) -> None:
+        """Write what was done as a small JSON file, for `apical.convert.load(model, path)`."""
+        Path(path).write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
 
     def undo(self, *, discard: bool = False) -> nn.Module:
         """Put the model back as it was, and return it; values that changed since need `discard=True`."""
@@ -80,14 +127,29 @@ class ConversionReport:
         return differs + [name for name in self._values if name not in state]
 
     def __str__(self) -> str:
-        head = f"{len(self.converted)} of {len(self.rows)} converted to {self.unit}"
-        columns = [name for name in COLUMNS if any(getattr(row, name) for row in self.rows)]
-        lines = [columns, *([str(getattr(row, name)) for name in columns] for row in self.rows)]
+        asked = [row for row in self.rows if row.asked]
+        columns = [name for name in COLUMNS if any(getattr(row, name) for row in asked)]
+        lines = [columns, *([str(getattr(row, name)) for name in columns] for row in asked)]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
         table = [
             "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
         ]
-        return "\n".join([head, "", table[0], "  ".join("-" * width for width in widths), *table[1:]])
+        parts = [self._headline(asked), "", table[0], "  ".join("-" * width for width in widths), *table[1:]]
+        left = Counter(row.kind for row in self.rows if not row.asked)
+        if left:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in left.items())
+            parts += ["", f"left out by kinds or filter_fn: {kinds}"]
+        return "\n".join([*parts, "", str(self.cost)])
+
+    def _headline(self, asked: list[Row]) -> str:
+        head = f"{len(self.converted)} of {_count(len(asked), 'activation')} converted to {self.unit}"
+        if self.details:
+            head += f"; {_count(len(self.details), 'forward')} could not be traced (report.details)"
+        return head
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _state(model: nn.Module) -> dict[str, Tensor]:
@@ -98,3 +160,80 @@ def _state(model: nn.Module) -> dict[str, Tensor]:
 def _equal(value: Tensor, before: Tensor) -> bool:
     value = value.detach().to(device=before.device, dtype=before.dtype)
     return value.shape == before.shape and bool(((value == before) | (value.isnan() & before.isnan())).all())
+
+
+def rows(
+    decisions: list[Decision], made: dict[Decision, nn.Module], shares: dict[Site, Share], unit: Unit
+) -> list[Row]:
+    """One row for each activation."""
+    return [
+        Row(
+            d.site.label,
+            _before(d),
+            _after(d, made, unit),
+            d.reason,
+            str(shares.get(d.site, "")),
+            d.site.kind,
+            d.asked,
+        )
+        for d in decisions
+    ]
+
+
+def _before(decision: Decision) -> str:
+    own = decision.site.written
+    if decision.form in ("swap", "keep"):
+        return own
+    layers = [type(layer).__name__ for layer in (decision.affine, decision.norm) if layer is not None]
+    return " + ".join([*layers, *["sum"] * decision.additions, own])
+
+
+def _after(decision: Decision, made: dict[Decision, nn.Module], unit: Unit) -> str:
+    if decision.form == "keep":
+        return "kept"
+    if decision.form == "swap":
+        return str(unit)
+    new = made[decision]
+    if isinstance(new, (ApicalBranch, WiredNeuron)):
+        return "pyramidal neuron: apical branch added"
+    return type(new).__name__
+
+
+def nothing_to_convert(network: Network, decisions: list[Decision], unit: Unit) -> str:
+    """The sentence for a model without activations of the kinds asked for."""
+    call = f"convert_(model, {str(unit)!r}"
+    others = Counter(decision.site.kind for decision in decisions if decision.site.fixed is None)
+    if others:
+        listed = ", ".join(f"{count} {kind}" for kind, count in others.items())
+        wanted = ", ".join(repr(kind) for kind in others)
+        asked = ", ".join(DEFAULT_KINDS if network.selection.kinds is None else network.selection.kinds)
+        return f"no activation of the kinds {asked} was found, but {listed}: {call}, kinds=[{wanted}])"
+    if any(is_ours(module) for module in network.model.modules()):
+        return f"every activation of the model is apical's already: build it anew, or report.undo(), then {call})"
+    inside = "".join(f"; {d.site.label}: {d.reason}" for d in decisions)
+    return (
+        f"the model has no activation to convert ({len(list(network.model.modules()))} modules looked at{inside}): "
+        f"give the network that has them, e.g. {call.replace('model', 'model.backbone')})"
+    )
+
+
+def nothing_converted(decisions: list[Decision], unit: Unit, *, has_inputs: bool) -> str:
+    """The sentence for a model whose activations all have to stay."""
+    asked = [decision for decision in decisions if decision.asked]
+    number = _count(len(asked), "activation")
+    why = f"{asked[0].site.label}: {asked[0].reason}"
+    if not unit.pyramidal:
+        return (
+            f"none of the {number} can be converted ({why}): make it a module (self.act = "
+            f"torch.nn.ReLU() in __init__, self.act(x) in forward), then convert_(model, {str(unit)!r})"
+        )
+    if not has_inputs and any("example_inputs" in decision.reason for decision in asked):
+        return (
+            f"none of the {number} is known to have an affine layer before it ({why}): let convert_ observe a forward, "
+            f"convert_(model, {str(unit)!r}, example_inputs=...), or use a standard unit, "
+            f"e.g. convert_(model, {str(unit.apical)!r})"
+        )
+    return (
+        f"{str(unit)!r} needs an affine layer before the activation, and none of the {number} "
+        f"has one ({why}): use a standard unit, e.g. convert_(model, {str(unit.apical)!r})"
+    )

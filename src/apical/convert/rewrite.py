@@ -1,7 +1,8 @@
 """Changes to a model, one module at a time, each with its way back.
 
 A rewritten module keeps its identity, attributes, methods and children: only its class changes, to a subclass of the
-old one whose `forward` is generated from the edited graphs. The source travels with pickles and copies.
+old one. Its `forward` is generated from the edited graphs, or it is the old one compiled again with other expressions
+in some places (source.py). The source travels with pickles and copies.
 """
 
 import inspect
@@ -11,9 +12,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 
+from apical.convert.source import Edit, edited, rewritten_method
 from apical.convert.trace import MODES, Traced
 from apical.errors import ConversionError
 
@@ -56,18 +58,44 @@ class Surgery:
         self._undo.append(partial(delattr, parent, name))
         return name
 
-    def set(self, module: nn.Module, name: str, value: Any) -> None:
+    def set(self, module: Any, name: str, value: Any) -> None:
         """Another value for an attribute."""
-        before = getattr(module, name)
+        if hasattr(module, name):
+            self._undo.append(partial(setattr, module, name, getattr(module, name)))
+        self._undo.append(partial(delattr, module, name))
         setattr(module, name, value)
-        self._undo += [partial(setattr, module, name, before), partial(delattr, module, name)]
+        if isinstance(value, nn.Module):
+            self._slots.setdefault(id(value), []).append((module, name))
+
+    def buffer(self, module: nn.Module, name: str, value: Tensor) -> None:
+        """A new buffer."""
+        module.register_buffer(name, value)
+        self._undo.append(partial(delattr, module, name))
+
+    def restore(self, module: nn.Module, name: str, value: Any) -> None:
+        """An attribute as it was; undoing it again does no harm."""
+        delattr(module, name)
+        setattr(module, name, value)
 
     def rewrite(self, traced: Traced) -> None:
         """Give a module the forward of its edited graphs."""
-        module, before = traced.module, type(traced.module)
-        base: Any = before._apical_base if issubclass(before, Rewritten) else before
-        module.__class__ = _rewritten(base, source(traced))
-        self._undo.append(partial(setattr, module, "__class__", before))
+        before: Any = type(traced.module)
+        base = before._apical_base if issubclass(before, Rewritten) else before
+        self._set_class(traced.module, _rewritten(base, (source(traced),)))
+
+    def edit(self, module: nn.Module, edits: list[Edit]) -> None:
+        """Give a module methods with other expressions in the places of `edits`."""
+        before: Any = type(module)
+        base, texts = (before._apical_base, before._apical_texts) if issubclass(before, Rewritten) else (before, ())
+        self._set_class(module, _rewritten(base, (*texts, edited(before, edits))))
+
+    def _set_class(self, module: nn.Module, kind: Any) -> None:
+        self._undo.append(partial(setattr, module, "__class__", type(module)))
+        module.__class__ = kind
+
+    def tap(self, layer: nn.Module, tap: Any) -> None:
+        """Let `tap` see what the layer is called with."""
+        self._undo.append(layer.register_forward_pre_hook(tap, with_kwargs=True).remove)
 
     def undo(self) -> nn.Module:
         """Take everything back, last change first; returns the model as it was."""
@@ -126,40 +154,54 @@ def _import(name: str, value: Any) -> str:
     return f"from {home} import {path} as {name}"
 
 
+Text = str | tuple[tuple[str, str], ...]
+"""The source of a whole forward, or of methods by name."""
+
+
 class Rewritten:
     """What a rewritten class adds to its base: pickling and copying by base and source."""
 
     _apical_base: ClassVar[type[nn.Module]]
-    _apical_source: ClassVar[str]
+    _apical_texts: ClassVar[tuple[Text, ...]]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         reduced = super().__reduce_ex__(2)
-        return (_blank, (self._apical_base, self._apical_source), *reduced[2:])
+        return (_blank, (self._apical_base, self._apical_texts), *reduced[2:])
 
 
-def _blank(base: Any, text: str) -> nn.Module:
+def _blank(base: Any, texts: tuple[Text, ...]) -> nn.Module:
     """An instance without state, for pickle and copy to fill."""
-    made: Any = _rewritten(base, text)
+    made: Any = _rewritten(base, texts)
     return made.__new__(made)  # type: ignore[no-any-return]
 
 
 @cache
-def _rewritten(base: Any, text: str) -> Any:
-    """The subclass of `base` whose forward is `text`; the same for the same arguments, so that copies share it."""
+def _rewritten(base: Any, texts: tuple[Text, ...]) -> Any:
+    """The subclass of `base` with these sources, one over the other; the same for the same, so that copies share it."""
+    below = _rewritten(base, texts[:-1]) if len(texts) > 1 else base
+    text = texts[-1]
+    members = {
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+        "__doc__": base.__doc__,
+        "_apical_base": base,
+        "_apical_texts": texts,
+    }
+    if isinstance(text, str):
+        members["forward"] = _forward(base, text)
+    else:
+        members |= {name: rewritten_method(below, name, method) for name, method in text}
+    bases = (below,) if len(texts) > 1 else (Rewritten, base)
+    return type(base)(base.__name__, bases, members)
+
+
+def _forward(base: Any, text: str) -> Any:
     file = f"<apical conversion of {base.__qualname__} {abs(hash(text)):x}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     scope: dict[str, Any] = {}  # without __name__: the compiler would look the globals up in the module of that name
     exec(compile(text, file, "exec"), scope)
     scope["forward"].__module__ = base.__module__
-    members = {
-        "forward": scope["forward"],
-        "__module__": base.__module__,
-        "__qualname__": base.__qualname__,
-        "__doc__": base.__doc__,
-        "_apical_base": base,
-        "_apical_source": text,
-    }
-    return type(base)(base.__name__, (Rewritten, base), members)
+    return scope["forward"]
 
 
 def inline(graph: Graph, call: Node, child: Traced, mode: bool) -> dict[Node, Any]:

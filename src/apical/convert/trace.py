@@ -3,7 +3,9 @@
 One module is traced at a time, so that a graph can replace one forward and leave all others alone.
 """
 
+import copy
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ from torch import nn
 from torch.fx import Graph, Node, Tracer
 
 from apical.convert.kinds import is_ours
+from apical.convert.source import Expression, Place, codes, methods, running_place
 
 MODES = (True, False)
 """The values of `module.training`."""
@@ -22,7 +25,9 @@ MODES = (True, False)
 class Traced:
     """A module and the graph of its own forward in each mode, or the sentence that says why there is none.
 
-    `fixed` are the arguments that have one value in the graph (such as `mask=None`): `forward` accepts no other.
+    `words` are torch's own about that. `fixed` are the arguments that have one value in the graph (such as
+    `mask=None`). A forward with such arguments, or without a graph, `keeps_code`: its calls are changed in its source,
+    where that can be read, and never in the graph.
     """
 
     name: str
@@ -30,6 +35,9 @@ class Traced:
     graphs: dict[bool, Graph] = field(default_factory=dict)
     fixed: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
+    words: str = ""
+    expressions: list[Expression] = field(default_factory=list)
+    keeps_code: bool = False
 
     @property
     def signature(self) -> inspect.Signature:
@@ -50,9 +58,14 @@ class OwnForward(Tracer):
 
     proxy_buffer_attributes = True
 
-    def __init__(self, fixed: dict[str, Any]) -> None:
+    def __init__(self, module: nn.Module, fixed: dict[str, Any]) -> None:
         super().__init__()
-        self.fixed = fixed
+        self.fixed, self.codes = fixed, codes(type(module))
+
+    def create_node(self, *args: Any, **kwargs: Any) -> Node:
+        node = super().create_node(*args, **kwargs)
+        node.meta["place"] = running_place(self.codes, sys._getframe(1))
+        return node
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
@@ -79,19 +92,36 @@ def _call(forward: Callable[..., Any], values: dict[str, Any]) -> Any:
     return forward(*positional, **by_name)
 
 
-def trace(model: nn.Module) -> dict[int, Traced]:
-    """Every module of `model` whose forward is its own, by id; parents before children."""
-    found: dict[int, Traced] = {}
+def place_of(node: Node) -> Place | None:
+    """The expression of the forward's source that made this node."""
+    place: Place | None = node.meta.get("place")
+    return place
+
+
+def trace(model: nn.Module, is_activation: Callable[[nn.Module], bool]) -> dict[int, Traced]:
+    """Every module of `model` whose forward is its own, by id, parents before children; activations are not entered."""
+    forwards: dict[int, Traced] = {}
     calls: dict[int, list[dict[str, Any]]] = {}
-    for name, module in model.named_modules():
-        if _has_own_forward(module):
-            traced = found[id(module)] = _trace_module(name, module, calls.get(id(module), []))
+    for name, module in _entered("", model, is_activation, set()):
+        if has_own_forward(module):
+            traced = forwards[id(module)] = _trace_module(name, module, calls.get(id(module), []))
             for _, node in traced.nodes():
                 _record(node, module, calls)
-    return found
+    return forwards
 
 
-def _has_own_forward(module: nn.Module) -> bool:
+def _entered(
+    name: str, module: nn.Module, is_activation: Callable[[nn.Module], bool], seen: set[int]
+) -> Iterator[tuple[str, nn.Module]]:
+    if id(module) in seen or is_activation(module):
+        return
+    seen.add(id(module))
+    yield name, module
+    for child_name, child in module.named_children():
+        yield from _entered(f"{name}.{child_name}".lstrip("."), child, is_activation, seen)
+
+
+def has_own_forward(module: nn.Module) -> bool:
     """Whether `forward` is code that may hold or call activations; torch's own layers are known by their class."""
     if is_ours(module):
         return False
@@ -114,11 +144,37 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
     try:
         traced.fixed = _fixed_arguments(module, calls)
         for mode in MODES:
+            if traced.graphs and not _looks_at_training(module):
+                traced.graphs[mode] = _copied(traced.graphs[MODES[0]])
+                continue
             with in_mode(module, mode), _attributes_kept(module):
-                traced.graphs[mode] = OwnForward(traced.fixed).trace(module)
+                traced.graphs[mode] = OwnForward(module, traced.fixed).trace(module)
     except Exception as error:  # a forward is any code: whatever it raises on symbolic values is the reason
-        traced.graphs, traced.error = {}, _first_sentence(error)
+        traced.graphs, traced.error = {}, f"the forward of {type(module).__name__} could not be traced"
+        traced.words = _first_sentence(error)
+    traced.keeps_code = bool(traced.error or traced.fixed) and "forward" in methods(type(module))
     return traced
+
+
+def _looks_at_training(module: nn.Module) -> bool:
+    """Whether a forward may depend on the mode: its code, or a function that it calls, names `training`."""
+    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+        return False
+    known = methods(type(module))
+    if "forward" not in known:
+        return True
+    codes_read = [method.function.__code__ for method in known.values()]
+    for method in known.values():
+        values = (method.function.__globals__.get(name) for name in method.function.__code__.co_names)
+        codes_read += [code for value in values if (code := getattr(value, "__code__", None)) is not None]
+    return any("training" in code.co_names for code in codes_read)
+
+
+def _copied(graph: Graph) -> Graph:
+    """The same graph with nodes of its own."""
+    twin = Graph()
+    twin.output(twin.graph_copy(graph, {}))
+    return twin
 
 
 def _fixed_arguments(module: nn.Module, calls: list[dict[str, Any]]) -> dict[str, Any]:
@@ -151,13 +207,17 @@ def in_mode(model: nn.Module, mode: bool) -> Iterator[None]:
 
 @contextmanager
 def _attributes_kept(module: nn.Module) -> Iterator[None]:
-    """Undo what a forward sets on its module: a symbolic value must not stay there."""
+    """Undo what a forward sets on its module, or in a cache that it keeps: a symbolic value must not stay there."""
     before = dict(vars(module))
+    caches = [(value, copy.copy(value)) for value in before.values() if type(value) in (dict, list, set)]
     try:
         yield
     finally:
         vars(module).clear()
         vars(module).update(before)
+        for cache, contents in caches:
+            cache.clear()
+            cache.extend(contents) if isinstance(cache, list) else cache.update(contents)
 
 
 def _first_sentence(error: Exception) -> str:

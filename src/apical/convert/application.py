@@ -1,4 +1,4 @@
-"""The decisions carried out: neurons made in the order of the network, then graphs edited from the inside out."""
+"""The decisions carried out: neurons made in the order of the network, then forwards changed from the inside out."""
 
 import operator
 from typing import Any
@@ -6,46 +6,41 @@ from typing import Any
 from torch import nn
 from torch.fx import Node
 
-from apical.convert.branch import ApicalBranch, plain_norm, zero_apical_
-from apical.convert.check import probe, same_function
+from apical.convert.branch import ApicalBranch, Tap, Wire, WiredNeuron, plain_norm, zero_apical_
 from apical.convert.flow import Feed, Network, Site
-from apical.convert.kinds import call_input
-from apical.convert.plan import Decision, all_fused, later_users, overwrites
+from apical.convert.kinds import HeldFunction, call_input, is_transformer_layer, width
+from apical.convert.plan import Decision, all_fused, later_users, rewires, takes_slot
+from apical.convert.probe import probe, same_function
 from apical.convert.rewrite import Surgery, inline
+from apical.convert.source import Edit, call_input_place
 from apical.convert.trace import Traced
-from apical.convert.transformer import is_transformer_layer, set_activation
-from apical.nn.pyramidal import pyramidal_layer
 from apical.nn.unit import Unit
 
 
 class Application:
     """One conversion of one model; `made` holds what each decision put in."""
 
-    def __init__(self, network: Network, sites: list[Site], unit: Unit, *, at_zero: bool) -> None:
-        self.network, self.sites, self.unit, self.at_zero = network, sites, unit, at_zero
-        self.surgery = Surgery(network.model)
+    def __init__(
+        self, network: Network, surgery: Surgery, decisions: list[Decision], unit: Unit, *, at_zero: bool
+    ) -> None:
+        self.network, self.surgery, self.unit, self.at_zero = network, surgery, unit, at_zero
+        self.decisions = [decision for decision in decisions if decision.form != "keep"]
+        self.sites = [decision.site for decision in decisions if decision.asked]
         self.layers = unit.layers()
         self._probe = probe(unit.basal)
         self.made: dict[Decision, nn.Module] = {}
         self._basal: dict[Decision, nn.Module] = {}
         self._swapped: dict[int, nn.Module] = {}
         self._inlined: dict[Node, dict[Node, Any]] = {}
-        self._edited: dict[int, Traced] = {}
+        self._graphs: dict[int, Traced] = {}
+        self._edits: dict[int, tuple[nn.Module, list[Edit]]] = {}
 
-    def run(self, decisions: list[Decision]) -> None:
-        """Carry out every decision, then rewrite the modules whose graphs were edited; all of it or nothing."""
-        try:
-            self._run(decisions)
-        except BaseException:
-            self.surgery.undo()
-            raise
-
-    def _run(self, decisions: list[Decision]) -> None:
-        for decision in decisions:
-            if decision.form != "keep":
-                self.made[decision] = self._make(decision)
-        fused = {d.site for d in decisions if d.form == "fuse"}
-        for decision in sorted(decisions, key=lambda d: -_depth(d.site.owner)):
+    def run(self) -> None:
+        """Carry out every decision, then rewrite the modules whose graphs or sources were edited."""
+        for decision in self.decisions:
+            self.made[decision] = self._make(decision)
+        fused = {d.site for d in self.decisions if d.form == "fuse"}
+        for decision in sorted(self.decisions, key=lambda d: -_depth(d.site.owner)):
             if decision.form == "swap":
                 self._swap(decision)
             elif decision.form == "neuron":
@@ -54,24 +49,38 @@ class Application:
                 self._fuse(decision, fused)
             elif decision.form == "branch":
                 self._branch(decision)
-        for traced in self._edited.values():
+            elif decision.form == "wire":
+                self._wire(decision)
+        for traced in self._graphs.values():
             self.surgery.rewrite(traced)
+        for module, edits in self._edits.values():
+            self.surgery.edit(module, edits)
 
     def _make(self, decision: Decision) -> nn.Module:
-        """The new module: an activation, a pyramidal layer or an apical branch."""
+        """The new module: an activation, a pyramidal layer, an apical branch or a neuron with one."""
         affine, norm, site = decision.affine, decision.norm, decision.site
         if decision.form == "swap":
             return self._activation(decision)
         assert affine is not None
-        if decision.form == "branch":
-            self._basal[decision], apical = self.layers.branches(**_width(affine))
-            made: nn.Module = ApicalBranch.beside(affine, norm, apical)
+        if decision.form in ("branch", "wire"):
+            channels, dim = width(affine)
+            basal, apical = self.layers.branches(channels, dim=dim)
+            if norm is site.owner.module:
+                norm = plain_norm(norm)
+            branch: nn.Module = ApicalBranch.beside(affine, norm, apical)
+            made = branch
+            if decision.form == "wire":
+                keeps = site.module is not None and not isinstance(site.module, HeldFunction)
+                kept = site.module if keeps and same_function(site.function, self._probe) else None
+                made = WiredNeuron(kept or basal, branch, Wire())
+            else:
+                self._basal[decision] = basal
         else:
             if norm is site.owner.module:
                 norm = plain_norm(norm)
-            made = self.layers.from_standard(affine, norm)
+            made = branch = self.layers.from_standard(affine, norm)
         if self.at_zero:
-            zero_apical_(made)
+            zero_apical_(branch)
         return _like(made, affine).train(affine.training)
 
     def _activation(self, decision: Decision) -> nn.Module:
@@ -79,7 +88,11 @@ class Application:
         old, affine = decision.site.module, decision.affine
         if old is not None and id(old) in self._swapped:
             return self._swapped[id(old)]
-        new = self.layers.activation(**_width(affine)) if affine is not None else self.layers.activation()
+        if affine is not None:
+            channels, dim = width(affine)
+            new = self.layers.activation(channels, dim=dim)
+        else:
+            new = self.layers.activation()
         new = _like(new, affine or self.network.model)
         if old is not None:
             self._swapped[id(old)] = new
@@ -88,19 +101,37 @@ class Application:
     def _swap(self, decision: Decision) -> None:
         site, new = decision.site, self.made[decision]
         if is_transformer_layer(site.owner.module):
-            set_activation(self.surgery, site.owner.module, new)
+            self._set_activation(site.owner.module, new)
             return
         if site.module is not None:
-            rewires = overwrites(site)
             self.surgery.replace(site.module, new, only=site.slot)
-            if not rewires:
-                return
-            name = site.target
+            if rewires(site):
+                self._call(site, site.target)
         else:
-            name = self.surgery.add(site.owner.module, site.target, new)
-        for node in site.nodes.values():
-            _call_instead(node, name, site.in_place)
-        self._edited[id(site.owner.module)] = site.owner
+            self._call(site, self.surgery.add(site.owner.module, site.target, new))
+
+    def _call(self, site: Site, name: str) -> None:
+        """Let the forward call the module `name` where it has the activation."""
+        owner = site.owner
+        if not owner.keeps_code:
+            for node in site.nodes.values():
+                _call_instead(node, name, site.in_place)
+            self._graphs[id(owner.module)] = owner
+            return
+        place = site.place
+        assert place is not None
+        source = site.expression.source if site.expression is not None else call_input_place(type(owner.module), place)
+        assert source is not None
+        self._edits.setdefault(id(owner.module), (owner.module, []))[1].append(Edit(place, source, name, site.in_place))
+
+    def _set_activation(self, layer: nn.Module, new: nn.Module) -> None:
+        """Put another activation into torch's transformer layer; fused code that knows only ReLU and GELU is off."""
+        self.surgery.set(layer, "activation", new)
+        if hasattr(layer, "activation_relu_or_gelu"):
+            self.surgery.set(layer, "activation_relu_or_gelu", 0)
+        for encoder in self.surgery.model.modules():
+            if isinstance(encoder, nn.TransformerEncoder) and any(layer is own for own in encoder.layers):
+                self.surgery.set(encoder, "use_nested_tensor", False)
 
     def _fuse(self, decision: Decision, fused: set[Site]) -> None:
         site, affine, norm = decision.site, decision.affine, decision.norm
@@ -111,27 +142,39 @@ class Application:
         if norm is site.owner.module:
             return
         if is_transformer_layer(site.owner.module):
-            set_activation(self.surgery, site.owner.module, nn.Identity())
-            return
-        if all_fused(self.network, self.sites, site, fused):
+            self._set_activation(site.owner.module, nn.Identity())
+        elif all_fused(self.network, self.sites, site, fused) and not rewires(site):
             self.surgery.replace(site.module, nn.Identity())  # type: ignore[arg-type]
-            return
-        for node in site.nodes.values():
-            _drop(node)
-        self._edited[id(site.owner.module)] = site.owner
+        elif site.owner.keeps_code:
+            self._call(site, self.surgery.add(site.owner.module, site.target.replace(".", "_"), nn.Identity()))
+        else:
+            for node in site.nodes.values():
+                _drop(node)
+            self._graphs[id(site.owner.module)] = site.owner
+
+    def _wire(self, decision: Decision) -> None:
+        site, neuron = decision.site, self.made[decision]
+        assert isinstance(neuron, WiredNeuron)
+        assert decision.affine is not None
+        self.surgery.tap(decision.affine, Tap(neuron.wire))
+        if takes_slot(self.network, self.sites, site):
+            assert site.module is not None
+            self.surgery.replace(site.module, neuron, only=site.slot)
+        else:
+            self._call(site, self.surgery.add(site.owner.module, f"{site.target.replace('.', '_')}_neuron", neuron))
 
     def _branch(self, decision: Decision) -> None:
         site, owner = decision.site, decision.site.owner
         stem = _stem(next(iter(decision.feeds.values())))
         apical = self.surgery.add(owner.module, f"{stem}_apical", self.made[decision])
         basal = None
-        if not same_function(site, self._probe):
+        if not same_function(site.function, self._probe):
             basal = self.surgery.add(owner.module, f"{stem}_basal", self._basal[decision])
         for mode, feed in decision.feeds.items():
             affine = self._locate(mode, feed.affine.trail, feed.affine.node)
             activation = site.nodes[mode] if basal is None else _call_instead(site.nodes[mode], basal, site.in_place)
             _add_branch(affine, activation, apical, in_place=site.in_place and basal is None)
-        self._edited[id(owner.module)] = owner
+        self._graphs[id(owner.module)] = owner
 
     def _locate(self, mode: bool, trail: tuple[tuple[Traced, Node], ...], node: Node) -> Node:
         """The node of a nested module in the graph where the trail begins; modules on the trail are inlined there."""
@@ -142,8 +185,8 @@ class Application:
         inner = self._locate(mode, rest, node)
         if child is not None:
             self._inlined[call] = inline(call.graph, call, child, mode)
-        found: Node = self._inlined[call][inner]
-        return found
+        node_there: Node = self._inlined[call][inner]
+        return node_there
 
 
 def _add_branch(affine: Node, activation: Node, name: str, *, in_place: bool) -> None:
@@ -185,11 +228,6 @@ def _stem(feed: Feed) -> str:
     """The name of the affine layer as a name in the module where the walk began."""
     calls = [str(call.target) for _, call in feed.affine.trail]
     return ".".join([*calls, str(feed.affine.node.target)]).replace(".", "_")
-
-
-def _width(affine: nn.Module) -> dict[str, int]:
-    """The number of channels behind an affine layer, and their dimension counted from the right."""
-    return {"channels": len(affine.weight), "dim": pyramidal_layer(affine).channel_dim}  # type: ignore[arg-type]
 
 
 def _like(module: nn.Module, reference: nn.Module) -> nn.Module:

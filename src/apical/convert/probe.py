@@ -1,0 +1,260 @@
+"""What a module or function computes, asked of the thing itself: it is called on points and its answers are compared.
+
+An activation is what maps every number by itself and not along a straight line. `elementwise` finds that out without
+reading a line of its code: the output has the shape of the input, a changed number changes its own output alone, and
+the middle of two inputs does not always give the middle of their outputs. Dropout fails (its training mode is random),
+norms fail (they look at other numbers), scales and biases fail (straight lines).
+"""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from apical.convert.kinds import NORMS, is_affine, is_ours
+from apical.nn.unit import Unit
+
+POINTS = torch.linspace(-8.0, 8.0, 161, dtype=torch.float64)
+FAR = torch.tensor([-60.0, -30.0, 30.0, 60.0], dtype=torch.float64)
+Function = Callable[[Tensor], Any]
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """An elementwise function: the kind that computes the same, if there is one, and whether it is a gate.
+
+    A gate goes from one level to another, as the sigmoid does: an activation of hidden layers seldom. What jumps is
+    not `continuous`: a rounding, a bucket, or a neuron that spikes.
+    """
+
+    kind: str | None
+    gate: bool
+    continuous: bool = True
+
+
+def elementwise(function: Function, widths: tuple[int, ...] = (3,)) -> Elementwise | None:
+    """What is known of `function` where it maps each number by itself and nonlinearly; else None.
+
+    `widths` are the numbers of channels to try it with, in tensors of 2 to 4 dimensions.
+    """
+    with _undisturbed():
+        for width in widths:
+            for shape in ((4, width), (2, width, 5), (2, 5, width), (2, width, 4, 4)):
+                answer = _ask(function, shape)
+                if answer is not None:
+                    return answer if isinstance(answer, Elementwise) else None
+    return None
+
+
+def _ask(function: Function, shape: tuple[int, ...]) -> Elementwise | bool | None:
+    """None where the function does not take this shape, False where it is no activation."""
+    points = torch.Generator().manual_seed(0)
+    x, other = (6 * torch.randn(shape, generator=points, dtype=torch.float64) for _ in range(2))
+    y = _values(function, x)
+    if y is None:
+        return None
+    changed = torch.rand(shape, generator=points) < 0.5
+    mixed, again = _values(function, torch.where(changed, other, x)), _values(function, x)
+    z, middle = _values(function, other), _values(function, (x + other) / 2)
+    if y is False or mixed is None or again is None or z is None or middle is None:
+        return False
+    if not (_same(again, y) and _same(mixed, torch.where(changed, z, y))):
+        return False
+    if _same(middle, (y + z) / 2):
+        return False
+    table, far = _curve(function, shape, POINTS), _curve(function, shape, FAR)
+    return Elementwise(_known(table), _is_gate(far), _is_continuous(function, shape))
+
+
+def _values(function: Function, x: Tensor) -> Any:
+    """The outputs; None where the function fails, False where they are no numbers of the same shape."""
+    try:
+        y = function(x.clone())
+    except Exception:  # any code may be asked; what it raises says that it does not take this
+        return None
+    good = isinstance(y, Tensor) and y.shape == x.shape and y.is_floating_point()
+    return y.detach().double() if good else False
+
+
+def _same(a: Any, b: Any) -> bool:
+    return isinstance(a, Tensor) and bool(torch.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True))
+
+
+def _curve(function: Function, shape: tuple[int, ...], points: Tensor) -> Tensor | None:
+    """The values at `points`, where all channels have the same."""
+    x = points.view(-1, *[1] * (len(shape) - 1)).expand(-1, *shape[1:])
+    y = _values(function, x)
+    if not isinstance(y, Tensor):
+        return None
+    first = y.flatten(1)[:, :1]
+    return first[:, 0] if _same(y.flatten(1), first.expand(-1, y[0].numel())) else None
+
+
+def _known(curve: Tensor | None) -> str | None:
+    """The kind of torch with these values."""
+    if curve is None:
+        return None
+    for kind, function in _FUNCTIONS:
+        if torch.allclose(curve, function(POINTS), rtol=1e-4, atol=1e-5):
+            return kind
+    slope = float(curve[0] / POINTS[0])
+    if 0 < abs(slope) < 1 and torch.allclose(curve, functional.leaky_relu(POINTS, slope), rtol=1e-4, atol=1e-5):
+        return "leaky_relu"
+    return None
+
+
+def _quick_gelu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(1.702 * x)
+
+
+_FUNCTIONS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
+    ("relu", functional.relu),
+    ("gelu", functional.gelu),
+    ("gelu", lambda x: functional.gelu(x, approximate="tanh")),
+    ("gelu", _quick_gelu),
+    *(
+        (kind, getattr(functional, kind))
+        for kind in (
+            "silu", "mish", "relu6", "elu", "selu", "hardswish", "softplus", "softsign", "softshrink", "hardshrink",
+            "tanhshrink", "hardtanh", "hardsigmoid", "logsigmoid",
+        )
+    ),
+    ("tanh", torch.tanh),
+    ("sigmoid", torch.sigmoid),
+)  # fmt: skip
+
+
+def _is_continuous(function: Function, shape: tuple[int, ...]) -> bool:
+    """Whether the largest step between neighbours shrinks with the distance of the points."""
+    steps = []
+    for number in (320, 640):
+        curve = _curve(function, shape, torch.linspace(-8.0, 8.0, number, dtype=torch.float64))
+        if curve is None or not bool(curve.isfinite().all()):
+            return True
+        steps.append(float(curve.diff().abs().max()))
+    return steps[1] <= 0.75 * steps[0]
+
+
+def _is_gate(far: Tensor | None) -> bool:
+    if far is None or not bool(far.isfinite().all()):
+        return False
+    low, below, above, high = far.tolist()
+    return bool(abs(low - below) < 1e-3 and abs(high - above) < 1e-3 and abs(high - low) > 1e-3)
+
+
+def module_function(module: nn.Module, *, training: bool = False) -> Function | None:
+    """A copy of `module` by itself, in float64, on the CPU, without hooks; None where there can be none."""
+    try:
+        own = copy.deepcopy(module).to(device="cpu", dtype=torch.float64).train(training)
+    except Exception:  # whatever cannot be copied or moved cannot be asked
+        return None
+    for part in own.modules():
+        for hooks in (part._forward_hooks, part._forward_pre_hooks):
+            hooks.clear()
+    return own
+
+
+def may_be_activation(module: nn.Module) -> bool:
+    """Whether its parameters could be an activation's: none, or one value for each channel, and no layers inside."""
+    parts = list(module.modules())
+    if isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)) or len(parts) > MAX_PARTS:
+        return False
+    if any(isinstance(part, NORMS) or is_affine(part) or is_ours(part) for part in parts):
+        return False
+    parameters, buffers = list(module.parameters()), list(module.buffers())
+    return all(p.numel() == max(p.shape, default=1) for p in parameters) and all(b.numel() <= 1 for b in buffers)
+
+
+MAX_PARTS = 12
+"""An activation is written in a few modules at most."""
+
+
+def whole_activation(module: nn.Module) -> Elementwise | None:
+    """What is known of `module` if all of it is one activation, in both modes; else None."""
+    if not may_be_activation(module):
+        return None
+    widths = tuple(dict.fromkeys([*(p.numel() for p in module.parameters() if p.numel() > 1), 3]))
+    in_evaluation, in_training = module_function(module), module_function(module, training=True)
+    if in_evaluation is None or in_training is None:
+        return None
+    answer = elementwise(in_evaluation, widths)
+    return answer if answer is not None and answer == elementwise(in_training, widths) else None
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No gradients, no warnings, the random numbers of the caller as they were."""
+    with torch.device("cpu"), torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def probe(unit: Unit) -> nn.Module:
+    """The activation of a standard unit by itself, in float64, to ask it what it computes."""
+    return unit.with_(scope="network").layers().activation().double()
+
+
+def same_function(function: Function | None, activation: nn.Module) -> bool:
+    """Whether an activation and the probe of a unit agree, to 1e-6, on a grid of points."""
+    if function is None:
+        return False
+    with _undisturbed():
+        y = _values(function, POINTS)
+        return isinstance(y, Tensor) and bool(torch.allclose(y, activation(POINTS), rtol=1e-6, atol=1e-9))
+
+
+def starts_at_zero(activation: nn.Module) -> bool:
+    """Whether an activation is 0 at 0 and has a derivative there, so that a branch that starts at 0 can learn."""
+    x = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    y = activation(x)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    return y.item() == 0.0 and slope.item() != 0.0
+
+
+MANY = 20
+"""Batches: nobody shows a network so many without training it."""
+
+
+def looks_trained(model: nn.Module) -> bool:
+    """Whether norms have moved from where they start, or weights are no longer independent draws."""
+    norms = [module for module in model.modules() if isinstance(module, NORMS)]
+    weights = [module.weight for module in model.modules() if is_affine(module)]
+    large = [weight for weight in weights if isinstance(weight, Tensor) and weight.numel() >= 512]
+    return any(_has_moved(norm) for norm in norms) or any(_rows_differ(weight) for weight in large)
+
+
+def _has_moved(norm: nn.Module) -> bool:
+    """Whether scale or shift differ between channels; a norm that has neither tells by the batches it has seen.
+
+    Batches alone tell nothing where there is a scale: a look at the shapes counts as one.
+    """
+    own = [value for name in ("weight", "bias") if isinstance(value := getattr(norm, name, None), Tensor)]
+    seen = getattr(norm, "num_batches_tracked", None)
+    if not own:
+        return isinstance(seen, Tensor) and seen.item() >= MANY
+    return any(bool((value != value.flatten()[0]).any()) for value in own)
+
+
+def _rows_differ(weight: Tensor) -> bool:
+    """Whether the mean squares of rows or of columns differ more than those of independent draws would.
+
+    For n draws a mean square has the variance of one square over n. The ratio of what is seen to that is near 1 at
+    the start, whatever the distribution; 10 of its standard deviations above 1 are taken for training.
+    """
+    squares = weight.detach().double().flatten(1).square()
+    variance = squares.var()
+    if min(squares.shape) < 2 or variance == 0:
+        return False
+    for dim in (0, 1):
+        means = squares.mean(dim)
+        ratio = means.var() / (variance / squares.size(dim))
+        if ratio - 1 > 10 * sqrt((2 + 8 / squares.size(dim)) / (means.numel() - 1)):
+            return True
+    return False

@@ -1,0 +1,163 @@
+"""A conversion as a small JSON document: written with the report, carried out again on a fresh network.
+
+The document names what was done, not how the network looks: which activation became what, and, where an observed
+forward told it, which layer feeds it. Loading decides anew and compares: a network in which something would become
+something else is refused before it is changed.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+import apical
+from apical.convert.flow import Network, Site
+from apical.convert.kinds import Selection
+from apical.convert.plan import Decision
+from apical.convert.source import Place, methods
+from apical.errors import ConversionError
+
+FORMAT = 1
+ATTRIBUTE = "_apical_conversions"
+"""Where a converted model keeps the records of its conversions; copies and pickles have it too."""
+
+MARK = "converted_load_with_apical_hub_from_pretrained"
+"""A buffer of converted Transformers models. Loaded without apical, its name is in the warning about unused weights."""
+
+
+def record_of(model: nn.Module, selection: Selection, unit: str, decisions: list[Decision]) -> dict[str, Any]:
+    """What one conversion did."""
+    names = {id(module): name for name, module in model.named_modules()}
+    return {
+        "unit": unit,
+        "root": type(model).__name__,
+        "kinds": None if selection.kinds is None else list(selection.kinds),
+        "also": [_class_name(each) for each in selection.also],
+        "activations": [_entry(decision, names) for decision in decisions if decision.form != "keep"],
+    }
+
+
+def _class_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _entry(decision: Decision, names: dict[int, str]) -> dict[str, Any]:
+    site = decision.site
+    entry: dict[str, Any] = {"name": site.label, "form": decision.form}
+    if decision.observed:
+        entry["affine"] = names[id(decision.affine)]
+        entry["norm"] = None if decision.norm is None else names[id(decision.norm)]
+        entry["sums"] = decision.sums
+        if site.module is not None and site.place is not None:
+            entry["place"] = _relative(site.owner.module, site.place)
+    return entry
+
+
+def _relative(module: nn.Module, place: Place) -> list[Any]:
+    """A place counted from the first line of its method, so that it does not depend on the rest of the file."""
+    first = methods(type(module))[place.method].function.__code__.co_firstlineno
+    return [place.method, place.line - first, place.column, place.end_line - first, place.end_column]
+
+
+def _absolute(module: nn.Module, place: list[Any]) -> Place | None:
+    method = methods(type(module)).get(place[0])
+    if method is None:
+        return None
+    first = method.function.__code__.co_firstlineno
+    return Place(place[0], place[1] + first, place[2], place[3] + first, place[4])
+
+
+class Recorded:
+    """What an observed forward told, read from a record."""
+
+    def __init__(self, model: nn.Module, record: dict[str, Any]) -> None:
+        self.model, self.entries = model, {entry["name"]: entry for entry in record["activations"]}
+        self.shares: dict[Site, Any] = {}
+
+    def split(self, sites: list[Site]) -> list[Site]:
+        """The sites, those of modules without a graph by the places that called them."""
+        done: list[Site] = []
+        for site in sites:
+            done.append(site)
+            for number in range(1, len(self.entries) + 1):
+                other = site if number == 1 else replace(site, call=number)
+                entry = self.entries.get(other.label, {})
+                if site.nodes or site.module is None or "place" not in entry:
+                    continue
+                other.place = _absolute(site.owner.module, entry["place"])
+                if other is not site:
+                    done.append(other)
+        return done
+
+    def feed(self, site: Site) -> tuple[nn.Module, nn.Module | None, int] | str:
+        """The layer and norm that the record names."""
+        entry = self.entries.get(site.label, {})
+        try:
+            if "affine" in entry:
+                norm = entry["norm"]
+                affine = self.model.get_submodule(entry["affine"])
+                return affine, None if norm is None else self.model.get_submodule(norm), int(entry["sums"])
+        except AttributeError:
+            return f"there is no layer {entry['affine']!r}"
+        return "no layer is recorded to feed it"
+
+
+def selection_of(model: nn.Module, record: dict[str, Any]) -> Selection:
+    """The selection that a conversion was made with."""
+    wanted = set(record["also"])
+    classes = {type(module) for module in model.modules()}
+    also = [kind for kind in classes if any(_class_name(base) in wanted for base in kind.__mro__)]
+    return Selection(None if record["kinds"] is None else tuple(record["kinds"]), tuple(also))
+
+
+def check_same(record: dict[str, Any], decisions: Iterable[Decision], network: Network) -> None:
+    """Refuse a network in which the recorded activations would become something else."""
+    forms = {decision.site.label: decision for decision in decisions}
+    wrong = []
+    for entry in record["activations"]:
+        decision = forms.get(entry["name"])
+        if decision is None:
+            wrong.append(f"it has no activation {entry['name']!r}")
+        elif decision.form != entry["form"]:
+            wrong.append(
+                f"{entry['name']} would be {decision.form} ({decision.reason or 'as planned'}), not {entry['form']}"
+            )
+    if wrong:
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise ConversionError(
+            f"{type(network.model).__name__} is not the network that was converted: {wrong[0]}{more}; build it with "
+            "the code and settings of that time"
+        )
+
+
+def document(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """All conversions of a model, in order."""
+    return {"apical": apical.__version__, "format": FORMAT, "conversions": records}
+
+
+def read_document(source: Any) -> list[dict[str, Any]]:
+    """The conversions in a file, or in the document itself."""
+    if not isinstance(source, dict):
+        try:
+            source = json.loads(Path(source).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConversionError(
+                f"{source} cannot be read as a saved conversion ({error}): give what report.save wrote"
+            ) from error
+    records = source.get("conversions") if isinstance(source, dict) else None
+    if not isinstance(records, list) or source.get("format") != FORMAT:
+        raise ConversionError(
+            f"this is no saved conversion of format {FORMAT} (made with apical {apical.__version__}): "
+            "give what report.save wrote"
+        )
+    return records
+
+
+def config_of(model: nn.Module) -> Any:
+    """The configuration of a Transformers model, None for others."""
+    config = getattr(model, "config", None)
+    homes = {base.__module__.partition(".")[0] for base in type(config).__mro__}
+    return config if "transformers" in homes and hasattr(config, "to_dict") else None

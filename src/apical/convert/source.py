@@ -1,0 +1,528 @@
+"""Activations in the source of a forward, and a forward with other expressions in their places.
+
+Some forwards cannot be a graph: they branch on values, or take arguments of which a graph would hold one case. Those
+keep their code. Their methods are parsed; an expression of one input that maps elementwise (`F.relu(x)`, `x.relu_()`,
+`swish(x)`, `x * torch.sigmoid(x)`) is an activation, known by calling it, as modules are; and a method is compiled
+again with `self.name(input)` in the place of the expression. All else, arguments and control flow, is as it was.
+"""
+
+import ast
+import inspect
+import linecache
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from apical.convert.kinds import DEFAULT_KINDS, FUNCTIONS
+from apical.convert.probe import Elementwise, elementwise
+
+FORMULA = "formula"
+"""The kind of an expression that computes no activation of torch."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an expression stands: a method, and the position in its file."""
+
+    method: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def holds(self, other: "Place | None") -> bool:
+        """Whether `other` lies within this place, or is it."""
+        return (
+            other is not None
+            and self.method == other.method
+            and (self.line, self.column) <= (other.line, other.column)
+            and (self.end_line, self.end_column) >= (other.end_line, other.end_column)
+        )
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An activation in a method: the place of the whole, the place of its input, and what it computes."""
+
+    place: Place
+    source: Place
+    kind: str
+    text: str
+    function: Callable[[Tensor], Any]
+    in_place: bool
+
+
+@dataclass(frozen=True)
+class Edit:
+    """`self.name(input)` for the expression at `place`; where that overwrote its input, the input's name is set too."""
+
+    place: Place
+    source: Place
+    name: str
+    in_place: bool = False
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of a class and its parsed source."""
+
+    name: str
+    function: FunctionType
+    tree: ast.FunctionDef
+
+    @property
+    def self(self) -> str:
+        return self.tree.args.args[0].arg if self.tree.args.args else ""
+
+    def place(self, node: ast.expr) -> Place:
+        return Place(self.name, node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
+
+
+def methods(kind: type[nn.Module]) -> dict[str, Method]:
+    """`forward` and the methods it calls on self, as far as their source can be read."""
+    if kind not in _METHODS:
+        _METHODS[kind] = _read_methods(kind)
+    return _METHODS[kind]
+
+
+_METHODS: dict[type[nn.Module], dict[str, Method]] = {}
+
+
+def _read_methods(kind: type[nn.Module]) -> dict[str, Method]:
+    known: dict[str, Method] = {}
+    waiting = ["forward"]
+    while waiting:
+        name = waiting.pop()
+        method = _method(kind, name) if name not in known else None
+        if method is None:
+            continue
+        known[name] = method
+        waiting += [
+            node.attr
+            for node in ast.walk(method.tree)
+            if isinstance(node, ast.Attribute) and _is_own(node, method.self)
+        ]
+    return known
+
+
+def _is_own(node: ast.AST, own: str) -> bool:
+    """Whether this is an attribute of self."""
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own
+
+
+def _method(kind: type[nn.Module], name: str) -> Method | None:
+    definer = _definer(kind, name)
+    if definer is None or definer.__module__.startswith("torch.nn.modules."):
+        return None
+    function = inspect.unwrap(definer.__dict__[name])
+    if not isinstance(function, FunctionType):
+        return None
+    try:
+        lines, start = inspect.getsourcelines(function)
+        indented = lines[0][:1].isspace()
+        tree = ast.parse("if True:\n" * indented + "".join(lines))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    ast.increment_lineno(tree, start - 1 - indented)
+    first = tree.body[0].body[0] if isinstance(tree.body[0], ast.If) else tree.body[0]
+    return Method(name, function, first) if isinstance(first, ast.FunctionDef) else None
+
+
+def _definer(kind: type[nn.Module], name: str) -> type | None:
+    """The class that defines this method."""
+    return next((base for base in kind.__mro__ if name in vars(base) and base not in (nn.Module, object)), None)
+
+
+def codes(kind: type[nn.Module]) -> dict[CodeType, str]:
+    """The compiled code of the methods."""
+    return {method.function.__code__: name for name, method in methods(kind).items()}
+
+
+def running_place(known: dict[CodeType, str], frame: FrameType | None) -> Place | None:
+    """The expression that runs in the innermost of the `known` methods, seen from `frame`."""
+    while frame is not None:
+        name = known.get(frame.f_code)
+        if name is not None:
+            line, end_line, column, end_column = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+            return Place(name, line or 0, column or 0, end_line or 0, end_column or 0)
+        frame = frame.f_back
+    return None
+
+
+def expressions(module: nn.Module) -> list[Expression]:
+    """Every activation that the methods of `module` write out, in the order of the source."""
+    known = [each for method in methods(type(module)).values() for each in _Search(module, method).run()]
+    return sorted(known, key=lambda each: (each.place.method != "forward", each.place.line, each.place.column))
+
+
+class _Search:
+    """The activations in one method of one module."""
+
+    def __init__(self, module: nn.Module, method: Method) -> None:
+        self.module, self.method = module, method
+        code = method.function.__code__
+        self.local = {*code.co_varnames, *code.co_cellvars}
+        names, cells = code.co_freevars, method.function.__closure__ or ()
+        self.scope = {n: c.cell_contents for n, c in zip(names, cells, strict=True) if _is_filled(c)}
+
+    def run(self) -> Iterator[Expression]:
+        yield from self._block(self.method.tree.body)
+
+    def _block(self, statements: list[ast.stmt]) -> Iterator[Expression]:
+        """The activations in statements that can run, as far as attributes of the module decide."""
+        for statement in statements:
+            live = self._decided(statement.test) if isinstance(statement, ast.If) else None
+            if isinstance(statement, ast.If) and live is not None:
+                body = statement.body if live else statement.orelse
+                yield from self._block(body)
+                if body and isinstance(body[-1], (ast.Return, ast.Raise)):
+                    return
+            else:
+                yield from self._visit(statement)
+
+    def _decided(self, test: ast.expr) -> bool | None:
+        """The value of a condition on attributes of self alone (`self.norm is not None`); None for all others."""
+        for node in ast.walk(test):
+            if isinstance(node, ast.Attribute) and _is_own(node, self.method.self):
+                value = getattr(self.module, node.attr, self)
+                plain = value is None or isinstance(value, (bool, int, float, str, nn.Module))
+                if node.attr == "training" or not plain:
+                    return None
+            elif not isinstance(node, (*_DECIDING, ast.Name)) or (
+                isinstance(node, ast.Name) and node.id != self.method.self
+            ):
+                return None
+        code = compile(ast.fix_missing_locations(ast.Expression(_clone(test))), "<condition>", "eval")
+        return bool(eval(code, {}, {self.method.self: self.module}))
+
+    def _visit(self, node: ast.AST) -> Iterator[Expression]:
+        if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ClassDef)):
+            return
+        if isinstance(node, ast.If):
+            yield from self._visit(node.test)
+            yield from self._block(node.body)
+            yield from self._block(node.orelse)
+            return
+        expression = self._expression(node) if isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp)) else None
+        if expression is not None:
+            yield expression
+            node = next(n for n in ast.walk(node) if isinstance(n, ast.expr) and self._at(n) == expression.source)
+        for child in ast.iter_child_nodes(node):
+            yield from self._visit(child)
+
+    def _at(self, node: ast.expr) -> Place:
+        return self.method.place(node)
+
+    def _expression(self, node: ast.Call | ast.BinOp | ast.UnaryOp) -> Expression | None:
+        called = self._callee(node) if isinstance(node, ast.Call) else None
+        direct = self._input(node) if isinstance(node, ast.Call) and _may_be_pointwise(called) else None
+        leaves = [direct] if direct is not None else self._leaves(node)
+        if leaves is None or len({ast.dump(leaf) for leaf in leaves}) != 1 or leaves[0] is node:
+            return None
+        calls = self._calls(node, {self._at(leaf) for leaf in leaves})
+        if len(leaves) == 1 and not any(_may_bend(call) for call in calls):
+            return None
+        function = self._function(node, leaves)
+        answer = elementwise(function)
+        kind = self._kind(answer, called, calls, len(leaves)) if answer is not None else None
+        if answer is None or kind is None:
+            return None
+        text = ast.unparse(node)
+        return Expression(
+            place=self._at(node),
+            source=self._at(leaves[0]),
+            kind=kind,
+            text=text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...",
+            function=function,
+            in_place=isinstance(node, ast.Call) and self._overwrites(node),
+        )
+
+    def _calls(self, node: ast.AST, leaves: set[Place]) -> list[Any]:
+        """What an expression calls, its inputs left out."""
+        if isinstance(node, ast.expr) and self._at(node) in leaves:
+            return []
+        own = [self._callee(node)] if isinstance(node, ast.Call) else []
+        return own + [call for child in ast.iter_child_nodes(node) for call in self._calls(child, leaves)]
+
+    def _input(self, node: ast.Call) -> ast.expr | None:
+        """The one argument of a call, or the tensor whose method it is; None where there are several that vary."""
+        receiver = [] if self._resolve(node.func)[0] else [node.func.value]  # type: ignore[attr-defined]
+        parts = [*receiver, *node.args, *(keyword.value for keyword in node.keywords)]
+        varying = [part for part in parts if not (isinstance(part, ast.Constant) or self._is_constant(part))]
+        return varying[0] if len(varying) == 1 and not isinstance(varying[0], ast.Starred) else None
+
+    @staticmethod
+    def _kind(answer: Elementwise, called: Any, calls: list[Any], leaves: int) -> str | None:
+        """The name of an elementwise expression; None for arithmetic (a square root, a clamp, an exponential)."""
+        if called in FUNCTIONS:
+            return FUNCTIONS[called]
+        if answer.kind is not None:
+            return answer.kind
+        if not answer.continuous:
+            return None
+        if isinstance(called, FunctionType) and not called.__module__.startswith("torch."):
+            return called.__name__
+        inside = [FUNCTIONS[call] for call in calls if call in FUNCTIONS]
+        if (inside or (leaves > 1 and calls)) and not any(kind in DEFAULT_KINDS for kind in inside):
+            return FORMULA
+        return None
+
+    def _leaves(self, node: ast.expr) -> list[ast.expr] | None:
+        """The inputs of an expression: what is neither a constant nor a function of other inputs."""
+        if isinstance(node, ast.Constant) or self._is_constant(node):
+            return []
+        parts: list[ast.expr]
+        if isinstance(node, ast.BinOp):
+            parts = [node.left, node.right]
+        elif isinstance(node, ast.UnaryOp):
+            parts = [node.operand]
+        elif isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and _may_be_pointwise(self._callee(node)):
+            receiver = [] if self._resolve(node.func)[0] else [node.func.value]  # type: ignore[attr-defined]
+            parts = [*receiver, *node.args, *(keyword.value for keyword in node.keywords)]
+        else:
+            return [node]
+        nested = [self._leaves(part) for part in parts]
+        return None if None in nested else [leaf for leaves in nested for leaf in leaves or []]
+
+    def _is_constant(self, node: ast.expr) -> bool:
+        known, value = self._resolve(node)
+        return known and (value is None or isinstance(value, (bool, int, float, str, torch.dtype)))
+
+    def _callee(self, node: ast.Call) -> Any:
+        """The function that a call calls, a tensor's method by its name; None where that is not known."""
+        known, value = self._resolve(node.func)
+        if known:
+            return value
+        if isinstance(node.func, ast.Attribute) and not _is_own(node.func, self.method.self):
+            return node.func.attr if callable(getattr(Tensor, node.func.attr, None)) else None
+        return None
+
+    def _resolve(self, node: ast.expr) -> tuple[bool, Any]:
+        """Whether the value of a name or attribute is known before the method runs, and the value."""
+        if isinstance(node, ast.Name):
+            if node.id in self.scope:
+                return True, self.scope[node.id]
+            known = node.id not in self.local and node.id in self.method.function.__globals__
+            return known, self.method.function.__globals__.get(node.id)
+        if not isinstance(node, ast.Attribute):
+            return False, None
+        if _is_own(node, self.method.self):
+            value = inspect.getattr_static(self.module, node.attr, None)
+            value = value.__func__ if isinstance(value, staticmethod) else value
+            plain = isinstance(value, (bool, int, float, str, BuiltinFunctionType))
+            return plain or _is_function(value, self.module, node.attr), value
+        known, value = self._resolve(node.value)
+        if not known or not hasattr(value, node.attr):
+            return False, None
+        return True, getattr(value, node.attr)
+
+    def _function(self, node: ast.expr, leaves: list[ast.expr]) -> Callable[[Tensor], Any]:
+        """The expression as a function of its input."""
+        places = {self._at(leaf) for leaf in leaves}
+
+        class Holes(ast.NodeTransformer):
+            def visit(hole, inner: ast.AST) -> Any:  # noqa: N805 - self is the search
+                if isinstance(inner, ast.expr) and self._at(inner) in places:
+                    return ast.copy_location(ast.Name("_x", ast.Load()), inner)
+                return hole.generic_visit(inner)
+
+        body = Holes().visit(_clone(node))
+        code = compile(ast.fix_missing_locations(ast.Expression(body)), "<expression>", "eval")
+        return partial(
+            _evaluated, code, self.method.function.__globals__, {**self.scope, self.method.self: self.module}
+        )
+
+    def _overwrites(self, node: ast.Call) -> bool:
+        callee = self._callee(node)
+        name = callee if isinstance(callee, str) else getattr(callee, "__name__", "")
+        return name.endswith("_") or any(
+            keyword.arg == "inplace" and self._resolve_constant(keyword.value) for keyword in node.keywords
+        )
+
+    def _resolve_constant(self, node: ast.expr) -> bool:
+        return bool(node.value if isinstance(node, ast.Constant) else self._resolve(node)[1])
+
+
+_DECIDING = (
+    ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Compare, ast.Constant, ast.Attribute, ast.Load,
+    ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
+)  # fmt: skip
+"""What a condition may consist of that is decided before the method runs."""
+
+LONGEST = 48
+"""Characters of an expression that a report shows."""
+
+
+def _evaluated(code: CodeType, names: dict[str, Any], local: dict[str, Any], x: Tensor) -> Any:
+    return eval(code, names, {**local, "_x": x})
+
+
+def _clone(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_clone(part) for part in node]
+    if not isinstance(node, ast.AST):
+        return node
+    return ast.copy_location(type(node)(**{name: _clone(value) for name, value in ast.iter_fields(node)}), node)
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - a cell without contents raises
+    except ValueError:
+        return False
+    return True
+
+
+def _is_function(value: Any, module: nn.Module, name: str) -> bool:
+    """Whether `self.name` is a plain function, kept on the instance or as a static method, and not a method."""
+    return isinstance(value, FunctionType) and (name in vars(module) or not hasattr(getattr(module, name), "__self__"))
+
+
+def _may_be_pointwise(callee: Any) -> bool:
+    """Whether a call may be part of an elementwise expression: a function of torch, a tensor's method, or yours."""
+    if callee is None or isinstance(callee, (type, nn.Module)):
+        return False
+    if isinstance(callee, str):
+        return not callee.startswith("__")
+    home = getattr(callee, "__module__", None) or ""
+    if home in ("builtins", "math") or home.startswith("torch.utils"):
+        return False
+    return (
+        isinstance(callee, (FunctionType, torch.jit.ScriptFunction))
+        or (
+            isinstance(callee, BuiltinFunctionType)
+            or type(callee).__name__ in ("builtin_function_or_method", "function")
+        )
+        or _is_apply(callee)
+    )
+
+
+def _is_apply(callee: Any) -> bool:
+    """Whether this is `apply` of an autograd function."""
+    owner = getattr(callee, "__self__", None)
+    return isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
+
+
+_STRAIGHT = {
+    "view", "reshape", "flatten", "permute", "transpose", "contiguous", "unsqueeze", "squeeze", "expand", "size", "dim",
+    "to", "type", "float", "half", "detach", "clone", "mean", "sum", "t", "chunk", "split", "type_as", "item", "cpu",
+}  # fmt: skip
+
+
+def _may_bend(callee: Any) -> bool:
+    """Whether a call may make a line crooked: methods that only move numbers are not worth a question."""
+    return callee is not None and not (isinstance(callee, str) and callee in _STRAIGHT)
+
+
+def rewritten_method(base: type[nn.Module], name: str, text: str) -> FunctionType:
+    """The method `name` of `base` with the source `text`: its globals, closure, defaults and decorators stay."""
+    definer = _definer(base, name)
+    assert definer is not None
+    whole = definer.__dict__[name]
+    function: FunctionType = inspect.unwrap(whole)
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    factory = f"def _make({', '.join(cells)}):\n{textwrap.indent(text, '    ')}\n    return {name}\n"
+    file = f"<apical conversion of {base.__qualname__}.{name} {abs(hash(text)):x}>"
+    linecache.cache[file] = (len(factory), None, factory.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {}
+    exec(compile(factory, file, "exec", dont_inherit=True), function.__globals__, scope)
+    made: FunctionType = scope["_make"](**{n: c.cell_contents if _is_filled(c) else None for n, c in cells.items()})
+    made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    made.__qualname__, made.__module__, made.__doc__ = function.__qualname__, function.__module__, function.__doc__
+    return _decorated(whole, made)
+
+
+def _decorated(outer: Any, made: FunctionType) -> FunctionType:
+    """`made` inside the same wrappers as the function that `outer` wraps."""
+    inner = getattr(outer, "__wrapped__", None)
+    if inner is None:
+        return made
+    new = _decorated(inner, made)
+    cells = tuple(CellType(new) if _holds(cell, inner) else cell for cell in outer.__closure__ or ())
+    wrapper = FunctionType(outer.__code__, outer.__globals__, outer.__name__, outer.__defaults__, cells)
+    wrapper.__kwdefaults__ = outer.__kwdefaults__
+    wrapper.__dict__.update(outer.__dict__, __wrapped__=new)
+    wrapper.__qualname__, wrapper.__module__, wrapper.__doc__ = outer.__qualname__, outer.__module__, outer.__doc__
+    return wrapper
+
+
+def _holds(cell: CellType, inner: Any) -> bool:
+    return _is_filled(cell) and cell.cell_contents is inner
+
+
+def why_no_source(module: nn.Module, name: str) -> str | None:
+    """Why a method of `module` cannot be compiled again with another expression; None where it can."""
+    if name in vars(module):
+        return f"its {name} is set on the instance"
+    if name not in methods(type(module)):
+        return f"the source of its {name} cannot be read"
+    outer = _definer(type(module), name).__dict__[name]
+    while (inner := getattr(outer, "__wrapped__", None)) is not None:
+        if not isinstance(outer, FunctionType) or not any(_holds(cell, inner) for cell in outer.__closure__ or ()):
+            return f"a decorator of its {name} hides the function"
+        outer = inner
+    return None
+
+
+def call_input_place(kind: type[nn.Module], place: Place) -> Place | None:
+    """The place of the input of the call at `place`; None where no call of one input stands there."""
+    method = methods(kind).get(place.method)
+    for node in ast.walk(method.tree) if method is not None else ():
+        if isinstance(node, ast.Call) and method is not None and method.place(node) == place:
+            inputs = [*node.args, *(keyword.value for keyword in node.keywords)]
+            return method.place(inputs[0]) if inputs and not isinstance(inputs[0], ast.Starred) else None
+    return None
+
+
+def edited(kind: type[nn.Module], edits: list[Edit]) -> tuple[tuple[str, str], ...]:
+    """The new source of each method that `edits` change."""
+    names = sorted({edit.place.method for edit in edits})
+    return tuple((name, _text(methods(kind)[name], [e for e in edits if e.place.method == name])) for name in names)
+
+
+def _text(method: Method, edits: list[Edit]) -> str:
+    tree = _Replace(method, edits).visit(_clone(method.tree))
+    tree.decorator_list, tree.returns = [], None
+    arguments = tree.args
+    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+        if argument is not None:
+            argument.annotation = None
+    arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
+    arguments.kw_defaults = [None if value is None else ast.Constant(None) for value in arguments.kw_defaults]
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+class _Replace(ast.NodeTransformer):
+    """Puts `self.name(input)` in the places of the edits."""
+
+    def __init__(self, method: Method, edits: list[Edit]) -> None:
+        self.method = method
+        self.edits = {edit.place: edit for edit in edits}
+        self.private = method.function.__qualname__.split(".")[-2:-1]
+
+    def visit(self, node: ast.AST) -> Any:
+        edit = self.edits.get(self.method.place(node)) if isinstance(node, ast.expr) else None
+        if edit is None:
+            return self._public(self.generic_visit(node))
+        source = next(n for n in ast.walk(node) if isinstance(n, ast.expr) and self.method.place(n) == edit.source)
+        self.edits.pop(edit.place)
+        inner = self.visit(source)
+        called = ast.Attribute(ast.Name(self.method.self, ast.Load()), edit.name, ast.Load())
+        call = ast.Call(called, [inner], [])
+        if edit.in_place and isinstance(source, ast.Name):
+            return ast.NamedExpr(ast.Name(source.id, ast.Store()), call)
+        return call
+
+    def _public(self, node: ast.AST) -> ast.AST:
+        """`self.__name` as the class spells it; outside of its body Python would not."""
+        if isinstance(node, ast.Attribute) and node.attr.startswith("__") and not node.attr.endswith("__"):
+            node.attr = f"_{''.join(self.private).lstrip('_')}{node.attr}"
+        return node

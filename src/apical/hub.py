@@ -1,0 +1,106 @@
+"""Converted Transformers models, loaded with their conversion.
+
+A conversion travels in the model's configuration (`config.apical`), so `save_pretrained` writes it and `push_to_hub`
+sends it along. `from_pretrained` builds the network, converts it as the configuration says, and loads the weights.
+"""
+
+import json
+import warnings
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apical.convert import load
+from apical.errors import ConversionError, MissingExtraError
+
+__all__ = ["from_pretrained"]
+
+_SINGLE = ("model.safetensors", "pytorch_model.bin")
+_INDEX = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+
+
+def from_pretrained(cls: Any, path: str | Path, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    """The model that `save_pretrained` wrote to `path` (a folder, or a name on the hub), conversion included.
+
+    `cls` is the class that plain `cls.from_pretrained(path)` would be called on, a model or `AutoModel...`. `options`
+    go to the configuration. A model without a conversion is loaded by its class alone.
+    """
+    config = _config(cls, path, options)
+    conversion = getattr(config, "apical", None)
+    if conversion is None:
+        return cls.from_pretrained(path, config=config, **({} if dtype is None else {"dtype": dtype}))
+    del config.apical  # it comes back with the conversion
+    model = cls.from_config(config) if hasattr(cls, "from_config") else cls(config)
+    load(model, conversion)
+    state = _weights(str(path))
+    floating = [value.dtype for value in state.values() if value.is_floating_point()]
+    if dtype is not None or floating:
+        model.to(dtype or floating[0])
+    _load(model, state, path)
+    return model.eval()
+
+
+def _config(cls: Any, path: str | Path, options: dict[str, Any]) -> Any:
+    config_class = getattr(cls, "config_class", None) or _transformers("transformers").AutoConfig
+    return options.pop("config", None) or config_class.from_pretrained(path, **options)
+
+
+def _transformers(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("apical.hub needs transformers: pip install transformers") from error
+
+
+def _weights(path: str) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, in one file or in several that an index lists."""
+    for name in _SINGLE:
+        if (file := _file(path, name)) is not None:
+            return _tensors(file)
+    for name in _INDEX:
+        if (file := _file(path, name)) is not None:
+            parts = sorted(set(json.loads(Path(file).read_text(encoding="utf-8"))["weight_map"].values()))
+            return {key: value for part in parts for key, value in _tensors(str(_file(path, part))).items()}
+    raise ConversionError(f"{path} has no weights: expected one of {', '.join((*_SINGLE, *_INDEX))}")
+
+
+def _file(path: str, name: str) -> str | None:
+    missing = {
+        f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "gated_repo", "connection_errors")
+    }
+    return _transformers("transformers.utils").cached_file(path, name, **missing)  # type: ignore[no-any-return]
+
+
+def _tensors(file: str) -> dict[str, Tensor]:
+    if file.endswith(".safetensors"):
+        from safetensors.torch import load_file  # noqa: PLC0415 - comes with transformers
+
+        return load_file(file)
+    return torch.load(file, map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
+
+
+def _load(model: Any, state: dict[str, Tensor], path: str | Path) -> None:
+    """Load the weights; with or without the prefix of the base model, as a head was added or taken off."""
+    prefix, new = f"{getattr(model, 'base_model_prefix', '')}.", list[str]()
+    if prefix != "." and not set(model.state_dict()) & set(state):
+        if any(key.startswith(prefix) for key in state):
+            state = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        else:
+            state = {prefix + key: value for key, value in state.items()}
+            new = [key for key in model.state_dict() if not key.startswith(prefix)]
+    if new:
+        warnings.warn(f"{path} holds no head, so {', '.join(new)} start at random: train the model", stacklevel=3)
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    missing = [key for key in missing if key not in new]
+    model.tie_weights()
+    tied = {id(value) for key, value in model.state_dict(keep_vars=True).items() if key not in missing}
+    lost = [key for key, value in model.state_dict(keep_vars=True).items() if key in missing and id(value) not in tied]
+    if lost or unexpected:
+        raise ConversionError(
+            f"the weights in {path} do not fit {type(model).__name__}: {len(lost)} missing "
+            f"(e.g. {', '.join(lost[:2]) or 'none'}), {len(unexpected)} not used "
+            f"(e.g. {', '.join(unexpected[:2]) or 'none'}); load it with the class that was saved"
+        )

@@ -1,0 +1,244 @@
+"""Hand-written activations in random networks: what the report says is what runs, and nothing is left unlisted.
+
+Each of the eight kinds calls a function of torch that no other kind calls, so that a forward shows which of them run.
+"""
+
+import copy
+import pickle
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+import apical
+from apical.errors import ConversionError
+
+WIDTH = 4
+
+
+class Formula(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x**3)))
+
+
+class Learned(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.beta = nn.Parameter(torch.full((1,), 1.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(self.beta * x)
+
+
+class Wrapper(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.ReLU6()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.inner(x + 3) / 6
+
+
+def mish(x: Tensor) -> Tensor:
+    return x * (1 - 2 / (1 + F.softplus(x).exp().square()))  # tanh(y) = 1 - 2 / (1 + exp(2y))
+
+
+class Layer(nn.Module):
+    """One affine layer and one activation, written in one of eight ways, in one of four forwards."""
+
+    def __init__(self, way: str, forward: str) -> None:
+        super().__init__()
+        self.way, self.kind_of_forward = way, forward
+        self.affine, self.norm = nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH)
+        modules: dict[str, type[nn.Module]] = {"formula": Formula, "learned": Learned, "wrapper": Wrapper}
+        if way in modules:
+            self.act = modules[way]()
+        elif way == "attribute":
+            self.act = F.selu  # type: ignore[assignment]
+
+
+class Plain(Layer):
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.norm(self.affine(x))
+        if self.way == "function":
+            return F.elu(z)
+        if self.way == "method":
+            return z.relu_()  # type: ignore[no-any-return]
+        if self.way == "helper":
+            return mish(z)
+        if self.way == "inline":
+            return z / (1 + torch.exp(-z))  # type: ignore[no-any-return]
+        return self.act(z)  # type: ignore[no-any-return]
+
+
+class Optional(Layer):
+    """Takes an argument that a graph would fix."""
+
+    def forward(self, x: Tensor, shift: Tensor | None = None) -> Tensor:
+        z = self.affine(x)
+        if shift is not None:
+            z = z + shift
+        if self.way == "function":
+            z = F.elu(z)
+        elif self.way == "method":
+            z = z.relu_()
+        elif self.way == "helper":
+            z = mish(z)
+        elif self.way == "inline":
+            z = z / (1 + torch.exp(-z))
+        else:
+            z = self.act(z)
+        return z + x
+
+
+class Branching(Layer):
+    """Cannot be traced: it looks at values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.affine(x)
+        if z.isnan().any():
+            return x
+        if self.way == "function":
+            z = F.elu(z)
+        elif self.way == "method":
+            z.relu_()
+        elif self.way == "helper":
+            z = mish(z)
+        elif self.way == "inline":
+            z = z / (1 + torch.exp(-z))
+        else:
+            z = self.act(z)
+        return z  # type: ignore[no-any-return]
+
+
+class Split(Layer):
+    """Calls its activation in a method of its own, after a sum."""
+
+    def body(self, z: Tensor) -> Tensor:
+        if self.way == "function":
+            return F.elu(z)
+        if self.way == "method":
+            return z.relu_()
+        if self.way == "helper":
+            return mish(z)
+        if self.way == "inline":
+            return z / (1 + torch.exp(-z))
+        return self.act(z)  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor, scale: bool = False) -> Tensor:
+        y = self.body(self.affine(x) + x)
+        return 2 * y if scale else y
+
+
+class Stack(nn.Module):
+    """Layers in a loop, in a forward that cannot be traced either."""
+
+    def __init__(self, layers: list[nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x) if bool((x == x).all()) else x
+        return x
+
+
+WAYS = ("formula", "learned", "wrapper", "attribute", "function", "method", "helper", "inline")
+KINDS = dict(zip(WAYS, ("gelu", "Learned", "hardswish", "selu", "elu", "relu", "mish", "silu"), strict=True))
+CALLS: dict[Any, str] = {
+    torch.tanh: "gelu", torch.sigmoid: "Learned", F.hardtanh: "hardswish", F.selu: "selu", F.elu: "elu",
+    Tensor.relu_: "relu", F.softplus: "mish", torch.exp: "silu",
+}  # fmt: skip
+FORWARDS: tuple[type[Layer], ...] = (Plain, Optional, Branching, Split)
+
+if "rbf_and_ada" not in apical.Unit.kinds():
+    apical.register_unit("rbf_and_ada", basal="rbf", apical="ada")  # its basal activation is none of the eight
+
+
+class Watch(TorchFunctionMode):
+    """Which of the hand-written activations run, outside of apical's own modules."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.seen: Counter[str] = Counter()
+        self.stack: list[nn.Module] = []
+        for module in model.modules():
+            module.register_forward_pre_hook(lambda module, args: self.stack.append(module))
+            module.register_forward_hook(lambda module, args, result: self.stack.pop() and None)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        ours = any(type(module).__module__.startswith("apical.") for module in self.stack)
+        if func in CALLS and not ours:
+            self.seen[CALLS[func]] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def running(model: nn.Module, x: Tensor) -> Counter[str]:
+    model = copy.deepcopy(model)
+    with torch.no_grad(), Watch(model) as watch:
+        model(x)
+    return watch.seen
+
+
+layers = st.tuples(st.sampled_from(WAYS), st.sampled_from(FORWARDS)).map(lambda pair: pair[1](pair[0], ""))
+networks = st.recursive(
+    st.lists(layers, min_size=1, max_size=4).map(lambda parts: nn.Sequential(*parts)),
+    lambda inner: st.lists(st.one_of(layers, inner), min_size=1, max_size=3).flatmap(
+        lambda parts: st.sampled_from([nn.Sequential(*parts), Stack(parts)])
+    ),
+    max_leaves=3,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(model=networks, unit=st.sampled_from(["ada", "rbf_and_ada"]), shown=st.booleans())
+def test_the_report_is_what_runs(model: nn.Module, unit: str, shown: bool) -> None:
+    x = torch.randn(3, WIDTH)
+    model.eval()
+    before, expected = running(model, x), model(x)
+    planted = Counter(KINDS[layer.way] for layer in model.modules() if isinstance(layer, Layer))
+    assert before == planted
+    try:
+        report = apical.convert_(model, unit, example_inputs=x if shown else None)
+    except ConversionError as error:
+        sentence = str(error)
+    else:
+        sentence = ""
+    if sentence:
+        assert not shown
+        assert "example_inputs=..." in sentence
+        assert running(model, x) == before
+        return
+    left = running(model, x)
+    assert left == Counter(row.kind for row in report.kept)
+    assert before - left == Counter(row.kind for row in report.converted)
+    assert all(row.reason for row in report.kept)
+    if unit == "ada" or shown:
+        assert report.kept == []
+    after = model(x)
+    assert torch.equal(pickle.loads(pickle.dumps(model))(x), after)
+    report.undo()
+    assert torch.equal(model(x), expected)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_every_way_in_every_forward(way: str, forward: type[Layer]) -> None:
+    model, x = nn.Sequential(forward(way, ""), nn.Linear(WIDTH, 2)), torch.randn(3, WIDTH)
+    report = apical.convert_(model, "ada")
+    assert [row.kind for row in report.converted] == [KINDS[way]]
+    layer, ada = model[0], apical.ADA()
+    inner = layer.affine(x) + (x if forward is Split else 0)
+    inner = layer.norm(inner) if forward is Plain else inner
+    expected = ada(inner) + (x if forward is Optional else 0)
+    assert torch.allclose(model(x), model[1](expected), atol=1e-6)
+    if forward is Optional:
+        assert torch.allclose(layer(x, torch.ones(WIDTH)), ada(inner + 1) + x, atol=1e-6)
+    if forward is Split:
+        assert torch.allclose(layer(x, scale=True), 2 * expected, atol=1e-6)

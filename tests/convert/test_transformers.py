@@ -1,0 +1,134 @@
+"""Converted Transformers models: saved with their configuration, loaded by apical.hub; and Lightning's checkpoints."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import apical
+from apical.errors import ConversionError
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # those of the libraries
+
+transformers = pytest.importorskip("transformers", reason="make test-slow installs the libraries")
+import networks  # noqa: E402, F401 - it defines the operators that torchvision needs
+
+TOKENS = torch.arange(3, 11).view(1, -1)
+SPECIAL = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+SMALL = {**SPECIAL, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+def gpt2() -> Any:
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**SPECIAL, n_embd=16, n_layer=2, n_head=2)).eval()
+
+
+def bert() -> Any:
+    return transformers.BertForSequenceClassification(transformers.BertConfig(**SMALL)).eval()
+
+
+def llama() -> Any:
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)).eval()
+
+
+def output(model: Any) -> Tensor:
+    with torch.no_grad():
+        return model(TOKENS)[0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("make", [gpt2, bert, llama])
+@pytest.mark.parametrize("unit", ["ada", "pynada(alpha=learn)"])
+def test_a_saved_model_loads_with_its_conversion(make: Any, unit: str, tmp_path: Path) -> None:
+    model = make()
+    report = apical.convert_(model, unit, example_inputs={"input_ids": TOKENS})
+    assert len(report.converted) == 2
+    expected = output(model)
+    model.save_pretrained(tmp_path)
+    loaded = apical.hub.from_pretrained(type(model), tmp_path)
+    assert torch.equal(output(loaded), expected)
+    assert loaded.config.apical == model.config.apical
+    report.undo()
+    assert not hasattr(model.config, "apical")
+    assert [key for key in model.state_dict() if "apical" in key] == []
+
+
+def test_plain_from_pretrained_says_what_is_missing(tmp_path: Path, caplog: Any) -> None:
+    model = gpt2()
+    apical.convert_(model, "ada")
+    model.save_pretrained(tmp_path)
+    logger = transformers.utils.logging.get_logger("transformers")
+    logger.addHandler(caplog.handler)
+    transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
+    logger.removeHandler(caplog.handler)
+    assert "converted_load_with_apical_hub_from_pretrained" in caplog.text
+
+
+def test_auto_classes_plain_models_and_other_weights(tmp_path: Path) -> None:
+    model = bert()
+    plain = output(model)
+    model.save_pretrained(tmp_path / "plain")
+    same = apical.hub.from_pretrained(transformers.BertForSequenceClassification, tmp_path / "plain")
+    assert torch.allclose(output(same), plain, atol=1e-6)
+    apical.convert_(model, "pynada")
+    model.save_pretrained(tmp_path / "converted")
+    auto = apical.hub.from_pretrained(transformers.AutoModelForSequenceClassification, tmp_path / "converted")
+    assert torch.equal(output(auto), output(model))
+    with pytest.raises(ConversionError, match=r"is not the network that was converted|do not fit"):
+        apical.hub.from_pretrained(transformers.BertForMaskedLM, tmp_path / "converted")
+
+
+def test_a_new_head_on_a_converted_base(tmp_path: Path) -> None:
+    base = transformers.BertModel(transformers.BertConfig(**SMALL)).eval()
+    apical.convert_(base, "ada")
+    base.save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match=r"holds no head, so classifier\.weight, classifier\.bias start at random"):
+        model = apical.hub.from_pretrained(transformers.BertForSequenceClassification, tmp_path)
+    with torch.no_grad():
+        assert torch.equal(model.bert(TOKENS)[0], base(TOKENS)[0])
+
+
+def test_a_lightning_module_loads_from_its_checkpoint(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("pytorch_lightning", reason="make test-slow installs it")
+
+    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
+
+        def training_step(self, batch: list[Tensor], index: int) -> Tensor:
+            return self.net(batch[0]).square().mean()  # type: ignore[no-any-return]
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+        def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            checkpoint["conversion"] = self.report.record
+
+        def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            self.report = apical.convert.load(self.net, checkpoint["conversion"])
+
+    module, x = Module(), torch.randn(8, 4)
+    module.report = apical.convert_(module.net, "pynada(alpha=0.5)")
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), batch_size=4)
+    trainer = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+        default_root_dir=tmp_path, enable_checkpointing=False,
+    )  # fmt: skip
+    trainer.fit(module, data)
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    loaded = Module.load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True)
+    assert torch.equal(loaded.net(x), module.net(x))
+
+
+DOCS = (Path(__file__).parents[2] / "docs" / "convert.md").read_text(encoding="utf-8")
+RECIPES = [
+    block for block in re.findall(r"^```text\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL) if "import apical" in block
+]
+
+
+@pytest.mark.parametrize("code", RECIPES, ids=["transformers", "timm"])
+def test_the_recipes_of_the_page_run(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "docs/convert.md", "exec"), {"__name__": "recipe"})
