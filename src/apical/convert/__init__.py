@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from apical.convert.application import Application
-from apical.convert.flow import Network, Site
+from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import (
     ALL_KINDS,
     DEFAULT_KINDS,
@@ -36,12 +36,13 @@ from apical.convert.record import (
     record_of,
     selection_of,
 )
-from apical.convert.report import ConversionReport, Cost, Row, nothing_converted, nothing_to_convert, rows
+from apical.convert.report import Change, ConversionReport, Cost, nothing_converted, nothing_to_convert, rows
 from apical.convert.rewrite import Surgery
 from apical.errors import ApicalError, ConversionError
 from apical.nn.unit import Unit
 
-__all__ = ["ALL_KINDS", "DEFAULT_KINDS", "ConversionReport", "Cost", "Row", "convert_", "load"]
+Row = Change  # its former name
+__all__ = ["ALL_KINDS", "DEFAULT_KINDS", "Change", "ConversionReport", "Cost", "Row", "convert_", "load"]
 
 
 def convert_(
@@ -95,7 +96,7 @@ def _convert(
     keep_function: bool,
 ) -> ConversionReport:
     held = _hold_functions(model, surgery)
-    network = Network(model, selection)
+    network = FlowGraph(model, selection)
     sites = network.sites()
     selection.check(name for site in sites for name in (site.kind, *site.activation.names))
     observed: Observation | None = None
@@ -116,7 +117,7 @@ def _convert(
 
 
 def _carry_out(
-    network: Network,
+    network: FlowGraph,
     surgery: Surgery,
     decisions: list[Decision],
     unit: Unit,
@@ -186,7 +187,7 @@ def _root(model: nn.Module, record: dict[str, Any]) -> nn.Module:
 def _repeat(model: nn.Module, surgery: Surgery, record: dict[str, Any]) -> ConversionReport:
     unit, wanted = Unit.parse(record["unit"]), {entry["name"] for entry in record["activations"]}
     held = _hold_functions(model, surgery)
-    network = Network(model, selection_of(model, record))
+    network = FlowGraph(model, selection_of(model, record))
     recorded = Recorded(model, record)
     sites = recorded.split(network.sites())
     decisions = decide(network, sites, unit, chosen_by=lambda site: site.label in wanted, observed=recorded)

@@ -7,7 +7,7 @@ from torch import nn
 from torch.fx import Node
 
 from apical.convert.branch import ApicalBranch, Tap, Wire, WiredNeuron, plain_norm, zero_apical_
-from apical.convert.flow import Feed, Network, Site
+from apical.convert.flow import Feed, FlowGraph, Site
 from apical.convert.kinds import HeldFunction, call_input, is_transformer_layer, width
 from apical.convert.plan import Decision, all_fused, later_users, rewires, takes_slot
 from apical.convert.probe import probe, same_function
@@ -21,7 +21,7 @@ class Application:
     """One conversion of one model; `made` holds what each decision put in."""
 
     def __init__(
-        self, network: Network, surgery: Surgery, decisions: list[Decision], unit: Unit, *, at_zero: bool
+        self, network: FlowGraph, surgery: Surgery, decisions: list[Decision], unit: Unit, *, at_zero: bool
     ) -> None:
         self.network, self.surgery, self.unit, self.at_zero = network, surgery, unit, at_zero
         self.decisions = [decision for decision in decisions if decision.form != "keep"]

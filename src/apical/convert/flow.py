@@ -152,7 +152,7 @@ class Feed:
     dropped: bool = False
 
 
-class Network:
+class FlowGraph:
     """The traced modules of a model and the calls between them."""
 
     def __init__(self, model: nn.Module, selection: Selection) -> None:

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from apical.convert.flow import Network, Site
+from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import ADDITIONS, FUNCTIONS, NORM_FUNCTIONS, NORMS, call_kind, is_affine
 from apical.convert.source import Place, codes, running_place
 from apical.convert.trace import in_mode
@@ -83,7 +83,7 @@ class _Frame:
 class Observation:
     """What one forward showed: by activation, the shares of its inputs, the places it was called from, its sources."""
 
-    network: Network
+    network: FlowGraph
     shares: dict[Site, Share] = field(default_factory=dict)
     calls: dict[Site, list[tuple[Place | None, Record | None]]] = field(default_factory=dict)
 
@@ -181,7 +181,7 @@ def _size(layer: nn.Module | str) -> int:
 class _Watch(TorchFunctionMode):
     """Knows which activation each call is: by the forward it happens in and its place there."""
 
-    def __init__(self, network: Network, sites: list[Site], alpha: float | None) -> None:
+    def __init__(self, network: FlowGraph, sites: list[Site], alpha: float | None) -> None:
         super().__init__()
         self.network, self.alpha = network, alpha
         self.observed = Observation(network)
@@ -275,7 +275,7 @@ class _Watch(TorchFunctionMode):
         return call_kind(node) is not None and not calls_only
 
 
-def observe(network: Network, sites: list[Site], example_inputs: Any, alpha: float | None) -> Observation:
+def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: float | None) -> Observation:
     """What the activations saw in one forward, in evaluation mode."""
     watch = _Watch(network, sites, alpha)
     args, kwargs = _arguments(example_inputs)

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 from torch import nn
 
 from apical.convert.branch import ApicalBranch
-from apical.convert.flow import Feed, Network, Site, output
+from apical.convert.flow import Feed, FlowGraph, Site, output
 from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, call_input, is_ours, is_transformer_layer
 from apical.convert.rewrite import why_not
 from apical.convert.source import call_input_place, why_no_source
@@ -53,7 +53,7 @@ class Feeds(Protocol):
 
 
 def decide(
-    network: Network,
+    network: FlowGraph,
     sites: list[Site],
     unit: Unit,
     *,
@@ -88,7 +88,7 @@ def _left_out(site: Site, *, filtered: bool) -> Decision:
     return Decision(site, "keep", reason, asked=False)
 
 
-def _settled(network: Network, sites: list[Site], decisions: list[Decision]) -> list[Decision]:
+def _settled(network: FlowGraph, sites: list[Site], decisions: list[Decision]) -> list[Decision]:
     """Keep what cannot be fused after all: an activation with other callers stays, so the forward has to change."""
     while True:
         fused = {decision.site for decision in decisions if decision.form == "fuse"}
@@ -102,7 +102,7 @@ def _settled(network: Network, sites: list[Site], decisions: list[Decision]) -> 
         ]
 
 
-def all_fused(network: Network, sites: list[Site], site: Site, fused: set[Site]) -> bool:
+def all_fused(network: FlowGraph, sites: list[Site], site: Site, fused: set[Site]) -> bool:
     """Whether every call of this activation module becomes part of a pyramidal layer, so that the module can go."""
     if site.module is None or is_transformer_layer(site.owner.module):
         return site.module is not None or not site.nodes
@@ -134,7 +134,7 @@ def why_not_rewritten(site: Site) -> str | None:
     return why_no_source(site.owner.module, place.method)
 
 
-def _standard(network: Network, site: Site, unit: Unit) -> Decision:
+def _standard(network: FlowGraph, site: Site, unit: Unit) -> Decision:
     if site.fixed is not None:
         return Decision(site, "keep", site.fixed)
     if is_basal(network, site):
@@ -149,7 +149,7 @@ def _standard(network: Network, site: Site, unit: Unit) -> Decision:
     return decision
 
 
-def _with_width(network: Network, decision: Decision) -> Decision:
+def _with_width(network: FlowGraph, decision: Decision) -> Decision:
     fed = _agreed(network, decision.site) if decision.site.nodes else str(decision.site.owner.error)
     if isinstance(fed, str):
         return Decision(decision.site, "keep", f"one value per channel needs the layer's width, but {fed}")
@@ -175,7 +175,7 @@ def later_users(node: Any) -> list[Any]:
     return [user for user in source.users if user is not node and order[user] > order[node]]
 
 
-def is_basal(network: Network, site: Site) -> bool:
+def is_basal(network: FlowGraph, site: Site) -> bool:
     """Whether an apical branch is added to this activation already."""
     for node in site.nodes.values():
         for user in node.users:
@@ -185,7 +185,7 @@ def is_basal(network: Network, site: Site) -> bool:
     return False
 
 
-def _agreed(network: Network, site: Site) -> tuple[dict[bool, Feed], nn.Module, nn.Module | None] | str:
+def _agreed(network: FlowGraph, site: Site) -> tuple[dict[bool, Feed], nn.Module, nn.Module | None] | str:
     """The feed in each mode, its affine layer and its norm, which have to be the same in both; or why not."""
     feeds: dict[bool, Feed] = {}
     for mode in site.nodes:
@@ -201,7 +201,7 @@ def _agreed(network: Network, site: Site) -> tuple[dict[bool, Feed], nn.Module, 
     return feeds, network.resolve(feed.affine.owner, feed.affine.node), _norm(network, feed)
 
 
-def _norm(network: Network, feed: Feed) -> nn.Module | None:
+def _norm(network: FlowGraph, feed: Feed) -> nn.Module | None:
     if feed.norm is None:
         return None
     if feed.norm.node.op == "call_module":
@@ -209,7 +209,7 @@ def _norm(network: Network, feed: Feed) -> nn.Module | None:
     return feed.norm.owner.module
 
 
-def _pyramidal(network: Network, sites: list[Site], site: Site, observed: Feeds | None) -> Decision:
+def _pyramidal(network: FlowGraph, sites: list[Site], site: Site, observed: Feeds | None) -> Decision:
     if site.fixed is not None:
         return Decision(site, "keep", site.fixed)
     if is_basal(network, site):
@@ -234,7 +234,7 @@ def _pyramidal(network: Network, sites: list[Site], site: Site, observed: Feeds 
     return Decision(site, "keep", f"{no_fusion}, and {no_wire}")
 
 
-def _observed(network: Network, sites: list[Site], site: Site, observed: Feeds | None, reason: str) -> Decision:
+def _observed(network: FlowGraph, sites: list[Site], site: Site, observed: Feeds | None, reason: str) -> Decision:
     """The decision where the graphs do not tell: by the layer that fed the activation when the model ran."""
     if observed is None:
         told = site.nodes and ("the input of" not in reason or "the input of the model" in reason)
@@ -251,7 +251,7 @@ def _observed(network: Network, sites: list[Site], site: Site, observed: Feeds |
 
 
 def _why_no_wire(
-    network: Network, sites: list[Site], site: Site, affine: nn.Module, norm: nn.Module | None
+    network: FlowGraph, sites: list[Site], site: Site, affine: nn.Module, norm: nn.Module | None
 ) -> str | None:
     """Why no wire can lead from the affine layer to this activation; None where one can."""
     if is_ours(affine):
@@ -263,7 +263,7 @@ def _why_no_wire(
     return None
 
 
-def takes_slot(network: Network, sites: list[Site], site: Site) -> bool:
+def takes_slot(network: FlowGraph, sites: list[Site], site: Site) -> bool:
     """Whether the activation is a module of its own, called in this one place: another can stand there instead."""
     if site.module is None or rewires(site):
         return False
@@ -271,7 +271,7 @@ def takes_slot(network: Network, sites: list[Site], site: Site) -> bool:
 
 
 def _why_not_fused(
-    network: Network, site: Site, feeds: dict[bool, Feed], affine: nn.Module, norm: nn.Module | None
+    network: FlowGraph, site: Site, feeds: dict[bool, Feed], affine: nn.Module, norm: nn.Module | None
 ) -> str | None:
     """Why affine, norm and activation cannot be one layer; None where they can."""
     if any(feed.additions for feed in feeds.values()):
@@ -294,7 +294,7 @@ def _why_not_fused(
     return why_not_rewritten(site) if site.module is None else None
 
 
-def _why_not_removed(network: Network, site: Site, feeds: dict[bool, Feed]) -> str | None:
+def _why_not_removed(network: FlowGraph, site: Site, feeds: dict[bool, Feed]) -> str | None:
     """A norm whose class applies the activation too goes as a whole: nothing else may be in it."""
     graphs = {mode: site.owner.graphs[mode] for mode in site.nodes}
     if all(output(graph) is site.nodes[mode] for mode, graph in graphs.items()) and all(

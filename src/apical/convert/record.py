@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 import apical
-from apical.convert.flow import Network, Site
+from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import Selection
 from apical.convert.plan import Decision
 from apical.convert.source import Place, methods
@@ -113,7 +113,7 @@ def selection_of(model: nn.Module, record: dict[str, Any]) -> Selection:
     return Selection(None if record["kinds"] is None else tuple(record["kinds"]), tuple(also))
 
 
-def check_same(record: dict[str, Any], decisions: Iterable[Decision], network: Network) -> None:
+def check_same(record: dict[str, Any], decisions: Iterable[Decision], network: FlowGraph) -> None:
     """Refuse a network in which the recorded activations would become something else."""
     forms = {decision.site.label: decision for decision in decisions}
     wrong = []

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from apical.convert.branch import ApicalBranch, WiredNeuron
-from apical.convert.flow import Network, Site
+from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import DEFAULT_KINDS, is_ours
 from apical.convert.observation import Share
 from apical.convert.plan import Decision
@@ -22,7 +22,7 @@ COLUMNS = ("name", "before", "after", "inputs", "reason")
 
 
 @dataclass(frozen=True)
-class Row:
+class Change:
     """One activation: its name, what it was, what it is, the inputs it saw, and why it was kept, where it was.
 
     `asked` is False for what the kinds or the filter leave out.
@@ -72,7 +72,7 @@ class ConversionReport:
 
     model: nn.Module
     unit: str
-    rows: list[Row]
+    rows: list[Change]
     _restore: Callable[[], nn.Module] = field(repr=False)
     details: dict[str, str] = field(default_factory=dict)
     cost: Cost = field(default_factory=lambda: Cost((0, 0)))
@@ -86,12 +86,12 @@ class ConversionReport:
         self._values = {name: value.detach().cpu().clone() for name, value in _state(self.model).items()}
 
     @property
-    def converted(self) -> list[Row]:
+    def converted(self) -> list[Change]:
         """The rows of what was converted."""
         return [row for row in self.rows if row.converted]
 
     @property
-    def kept(self) -> list[Row]:
+    def kept(self) -> list[Change]:
         """The rows of what was not, each with its reason."""
         return [row for row in self.rows if not row.converted]
 
@@ -141,7 +141,7 @@ class ConversionReport:
             parts += ["", f"left out by kinds or filter_fn: {kinds}"]
         return "\n".join([*parts, "", str(self.cost)])
 
-    def _headline(self, asked: list[Row]) -> str:
+    def _headline(self, asked: list[Change]) -> str:
         head = f"{len(self.converted)} of {_count(len(asked), 'activation')} converted to {self.unit}"
         if self.details:
             head += f"; {_count(len(self.details), 'forward')} could not be traced (report.details)"
@@ -164,10 +164,10 @@ def _equal(value: Tensor, before: Tensor) -> bool:
 
 def rows(
     decisions: list[Decision], made: dict[Decision, nn.Module], shares: dict[Site, Share], unit: Unit
-) -> list[Row]:
+) -> list[Change]:
     """One row for each activation."""
     return [
-        Row(
+        Change(
             d.site.label,
             _before(d),
             _after(d, made, unit),
@@ -199,7 +199,7 @@ def _after(decision: Decision, made: dict[Decision, nn.Module], unit: Unit) -> s
     return type(new).__name__
 
 
-def nothing_to_convert(network: Network, decisions: list[Decision], unit: Unit) -> str:
+def nothing_to_convert(network: FlowGraph, decisions: list[Decision], unit: Unit) -> str:
     """The sentence for a model without activations of the kinds asked for."""
     call = f"convert_(model, {str(unit)!r}"
     others = Counter(decision.site.kind for decision in decisions if decision.site.fixed is None)
