@@ -157,8 +157,8 @@ CALLS: dict[Any, str] = {
 }  # fmt: skip
 FORWARDS: tuple[type[Layer], ...] = (Plain, Optional, Branching, Split)
 
-if "rbf_and_ada" not in apical.Unit.kinds():
-    apical.register_unit("rbf_and_ada", basal="rbf", apical="ada")  # its basal activation is none of the eight
+PYRAMIDAL = "pyramidal(basal=rbf,apical=ada)"
+"""Its basal activation is none of the eight."""
 
 
 class Watch(TorchFunctionMode):
@@ -197,7 +197,7 @@ networks = st.recursive(
 
 
 @settings(deadline=None, max_examples=60)
-@given(model=networks, unit=st.sampled_from(["ada", "rbf_and_ada"]), shown=st.booleans())
+@given(model=networks, unit=st.sampled_from(["ada", PYRAMIDAL]), shown=st.booleans())
 def test_the_report_is_what_runs(model: nn.Module, unit: str, shown: bool) -> None:
     x = torch.randn(3, WIDTH)
     model.eval()
