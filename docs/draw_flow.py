@@ -19,9 +19,10 @@ BOXES = {
     "plan": (2, 0, "Plan: every trial, its digest", "study/plan.py", ""),
     "driver": (2, 1, "driver: what is next?", "study/driver.py", ""),
     "state": (1, 1, "state: what is there?", "study/state.py", ""),
+    "selection": (1, 2, "choose by validation", "study/selection.py", ""),
     "engine": (2, 2, "engine places jobs", "study/engines/", ""),
     "worker": (2, 3, "worker, holding a lease", "study/worker.py", ""),
-    "trial": (1, 3, "one trial, or a stack", "train/trial.py, train/stack/", ""),
+    "trial": (1, 3, "train, or test once", "train/trial.py, train/stack/", ""),
     "folder": (0, 3, "trials/<digest>/", "study/directory.py", "disk"),
     "results": (0, 2, "StudyResults", "study/results.py", ""),
     "report": (0, 1, "Report, then four formats", "report/gathering.py", ""),
@@ -37,7 +38,8 @@ ARROWS = [
     ("trial", "folder", "rename"),
     ("folder", "results", "read"),
     ("results", "report", "gather"),
-    ("folder", "state", ""),
+    ("folder", "selection", ""),
+    ("selection", "state", ""),
 ]
 
 

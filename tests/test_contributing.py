@@ -68,7 +68,7 @@ def test_the_page_shows_each_kind_of_extension() -> None:
 
 def test_an_activation_is_tuned_and_stands_in_the_report_with_label_colour_and_parameter(everything) -> None:
     folder, page, rows = everything
-    assert [row["label"] for row in rows] == ["ReLU", "Bump", "Bump"]
+    assert [row["label"] for row in rows] == ["ReLU", "Bump", "Bump, narrow"]
     run(APICAL, "study", "export", "mine", "-o", "trials.csv", folder=folder)
     units = {row["unit"] for row in table(folder / "trials.csv")}
     assert units == {"relu", *(f"bump(width={w})" for w in (0.5, 2, 0.1, 0.2))}
@@ -113,9 +113,9 @@ def test_each_extension_works_alone(name: str, tmp_path: Path) -> None:
     module = name.removesuffix(".py")
     text = re.sub(r"^imports = .*$", f'imports = ["{module}"]', STUDY, flags=re.MULTILINE)
     if module != "rings":
-        text = text.replace('data = "rings"', 'data = "digits"\ndims = { inputs = 64, outputs = 10 }')
+        text = text.replace('data = "rings"', 'data = "digits"')
     if module != "funnel":
-        text = text.replace('model = "funnel"', 'model = "mlp-1"').replace("dims = { inputs = 64, outputs = 10 }", "")
+        text = text.replace('model = "funnel"\ndims = { width = 24 }', 'model = "mlp-1"')
     if module != "focal":
         text = text.replace(', loss = "focal", metric = "entropy"', "")
     if module != "bump":
