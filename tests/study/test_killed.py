@@ -16,7 +16,7 @@ RUN = """
     import sys
     from apical import study
     from apical.study import driver
-    driver.DEATHS, driver.REFRESH = 10**6, 0.3
+    driver.MAX_DEATHS, driver.REFRESH = 10**6, 0.3
 
     if __name__ == "__main__":
         done = study.run(study.frozen(sys.argv[1]), sys.argv[1], options=study.Options(workers=2))

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from apical.study import locks
-from apical.study.locks import Heart, Leases, Limits
+from apical.study.locks import Heartbeat, Leases, Limits
 
 
 @pytest.fixture
@@ -96,22 +96,22 @@ def test_a_beat_keeps_a_claim_alive_and_notices_its_loss(leases):
     lease = leases.acquire("k")
     pretend(lease, machine="another")
     age(lease, 100)
-    with Heart([lease], 1000.0) as heart:
-        heart.once()
+    with Heartbeat([lease], 1000.0) as heartbeat:
+        heartbeat.once()
         assert leases.acquire("k") is None
         age(lease, 100)
         taken = leases.acquire("k")
-        heart.once()
-        assert heart.lost == {"k"}
+        heartbeat.once()
+        assert heartbeat.lost == {"k"}
         assert taken.held()
 
 
 def test_a_heart_stops_with_its_block(leases):
     lease = leases.acquire("k")
-    with Heart([lease], 0.001) as heart:
+    with Heartbeat([lease], 0.001) as heartbeat:
         pass
     age(lease, 100)
-    assert not heart._thread.is_alive()
+    assert not heartbeat._thread.is_alive()
     assert leases.now() - lease.path.stat().st_mtime > 99
 
 

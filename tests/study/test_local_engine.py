@@ -18,7 +18,7 @@ RUN = """
     import sys
     from apical import study
     from apical.study import driver
-    driver.DEATHS = 10**6
+    driver.MAX_DEATHS = 10**6
 
     if __name__ == "__main__":
         done = study.run(study.frozen(sys.argv[1]), sys.argv[1], options=study.Options(workers=int(sys.argv[2])))
@@ -61,7 +61,7 @@ def test_a_script_without_a_main_guard_is_told_so(make_tiny, tmp_path):
 
 def test_an_interrupted_driver_writes_checkpoints_gives_everything_back_and_goes_on(make_tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(study.driver, "REFRESH", 0.1)
-    monkeypatch.setattr(study.driver, "REST", 1.0)
+    monkeypatch.setattr(study.driver, "REFRESH_FACTOR", 1.0)
     epochs = 600  # so many that a look finds it in the middle
     tiny = make_tiny(epochs=epochs, trials=1, alphas=(0.3,))
 

@@ -73,7 +73,7 @@ def undisturbed(small: study.Study, tmp_path_factory: pytest.TempPathFactory, nu
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials of seconds are seen in their middle."""
     monkeypatch.setattr(driver, "REFRESH", 0.1)
-    monkeypatch.setattr(driver, "REST", 1.0)
+    monkeypatch.setattr(driver, "REFRESH_FACTOR", 1.0)
 
 
 def run(what: study.Study, folder: Path, cluster: Any, progress: Callable[[Any], None] = lambda _: None) -> Any:
@@ -142,7 +142,7 @@ from pathlib import Path
 from apical import study
 from apical.study import driver
 
-driver.REFRESH, driver.REST = 0.1, 1.0
+driver.REFRESH, driver.REFRESH_FACTOR = 0.1, 1.0
 folder, address, said, finished, signal = sys.argv[1:]
 
 def end_in_the_middle(now):

@@ -9,7 +9,7 @@ import torch
 from apical.train import Execution, TrialSpec
 from apical.train import losses as losses_by_name
 from apical.train.devices import Plain
-from apical.train.optimisation import Lean, optimiser_of
+from apical.train.optimisation import FastStep, optimiser_of
 from apical.train.session import Feed, build, dims_for
 from apical.train.stack.activations import Fused, StackedAdam
 from apical.train.stack.network import StackedNetwork
@@ -50,7 +50,7 @@ def networks(specs, dtype):
 
 def losses_alone(spec, steps, dtype):
     (network,) = networks([spec], dtype)
-    optimiser = Lean(optimiser_of(spec, network))
+    optimiser = FastStep(optimiser_of(spec, network))
     criterion = torch.nn.functional.cross_entropy if spec.loss == "cross-entropy" else torch.nn.functional.l1_loss
     found = []
     for inputs, labels in batches(spec, steps, dtype):

@@ -8,7 +8,7 @@ from apical.errors import CheckpointError
 from apical.models import create
 from apical.nn import ADA
 from apical.train import TrialSpec
-from apical.train.optimisation import Lean, load_state, optimiser_of, set_rate, state_of
+from apical.train.optimisation import FastStep, load_state, optimiser_of, set_rate, state_of
 
 SPEC = TrialSpec(data="digits", model="mlp-1", learning_rate=0.1)
 
@@ -67,7 +67,7 @@ def test_lean_steps_have_the_bits_of_torchs_own(optimiser, l2):
     spec = TrialSpec(data="digits", model="mlp-1", optimiser=optimiser, l2=l2)
     networks = [create("mlp-1", "ada(alpha=learn)", seed=0, inputs=8) for _ in range(2)]
     whole, lean = (optimiser_of(spec, network) for network in networks)
-    steps = [whole, Lean(lean)]
+    steps = [whole, FastStep(lean)]
     for k in range(6):
         if k == 3:  # what a resumed trial does
             load_state(lean, {name: t.clone() for name, t in state_of(lean).items()})
@@ -83,7 +83,7 @@ def test_lean_steps_have_the_bits_of_torchs_own(optimiser, l2):
 
 def test_a_parameter_without_a_gradient_is_left_alone():
     network = create("mlp-1", "relu", seed=0, inputs=8)
-    step = Lean(optimiser_of(TrialSpec(data="digits", model="mlp-1"), network))
+    step = FastStep(optimiser_of(TrialSpec(data="digits", model="mlp-1"), network))
     for used in (network, network.hidden, network):
         before = network.head.weight.clone()
         step.zero_grad()

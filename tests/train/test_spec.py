@@ -69,7 +69,7 @@ def test_a_field_added_later_changes_no_digest_while_it_has_its_default(monkeypa
 
         __hash__ = TrialSpec.__hash__
 
-    monkeypatch.setitem(spec_module.LATER, "warmup", 0)
+    monkeypatch.setitem(spec_module.LATER_DEFAULTS, "warmup", 0)
     old, new = (cls.paper("fashion-mnist", "lenet", unit="ada(alpha=0.3)") for cls in (TrialSpec, Later))
     assert new.digest == old.digest
     assert new.to_json() == old.to_json()

@@ -91,11 +91,11 @@ def run(
     folder = directory or (Path(name) if (Path(name) / STUDY).is_file() else Path(HOME) / wanted.name)
     print(f"{wanted.title}: {len(wanted.trained)} rows, {wanted.trials} trials each, in {folder}", flush=True)
     own = dict(_pair(text) for text in engine_option or ())
-    places = study.Options(workers=workers, cpus=cpus, gpus=gpus, address=address, own=own)
+    given = study.Options(workers=workers, cpus=cpus, gpus=gpus, address=address, own=own)
     try:
         with screen.progress() as tell:
             results = study.run(
-                wanted, folder, engine=engine, options=places,
+                wanted, folder, engine=engine, options=given,
                 tune_trials=tune_trials, stack=stack,
                 memory=None if memory is None else 1e9 * memory, execution=how, partial=partial, progress=tell,
             )  # fmt: skip

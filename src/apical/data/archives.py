@@ -1,4 +1,4 @@
-"""Unpacking archives from strangers: plain files and folders inside the target, within stated limits, or nothing."""
+"""Unpack untrusted archives: only plain files and folders, inside the target, within size limits; or nothing at all."""
 
 import shutil
 import stat
@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from apical import imports
-from apical.data.checks import CHUNK, one_line, reading, refuse_impostor
+from apical.data.checks import CHUNK, one_line, reading, refuse_placeholder
 from apical.errors import DataError
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -77,7 +77,7 @@ def unpack(archive: Path, into: Path, *, budget: Budget | None = None, progress:
 
 def _unpack(archive: Path, into: Path, budget: Budget, progress: Progress) -> None:
     with reading(archive), archive.open("rb") as file:
-        refuse_impostor(file.read(512), archive)
+        refuse_placeholder(file.read(512), archive)
     total = archive.stat().st_size
     members = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
     for name, content, position in members(archive):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apical import imports
-from apical.data.checks import one_line, refuse_impostor
+from apical.data.checks import one_line, refuse_placeholder
 from apical.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SHIFT_SECONDS = 0.3
 
 def decode_wav(data: bytes, *, origin: object, rate: int = RATE, samples: int = SAMPLES) -> NDArray[np.int16]:
     """A mono 16-bit clip, cut or zero-padded at its end to `samples`."""
-    refuse_impostor(data, origin)
+    refuse_placeholder(data, origin)
     refuse_truncated_wav(data, origin)
     soundfile = imports.optional("soundfile", extra="lab")
     try:

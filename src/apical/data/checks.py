@@ -1,4 +1,4 @@
-"""Reading files from strangers: what cannot be read, and what is not data at all, is said in one sentence."""
+"""Read untrusted files: what is unreadable, or is not data (Git LFS pointers, web pages), raises a DataError."""
 
 import os
 import stat
@@ -48,8 +48,8 @@ def is_text(name: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
-def refuse_impostor(data: bytes, origin: object) -> None:
-    """Git LFS pointers and web pages are what a download gives in place of data."""
+def refuse_placeholder(data: bytes, origin: object) -> None:
+    """Refuse Git LFS pointers and web pages, which failed downloads leave in place of data."""
     head = data[:512].lstrip().lower()
     if head.startswith(LFS_MARK):
         raise DataError(

@@ -1,4 +1,4 @@
-"""Decoding images with Pillow: any mode becomes the asked one, anything broken becomes one sentence."""
+"""Decode images with Pillow into the mode that is asked for; a broken image raises a DataError."""
 
 import io
 import struct
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apical import imports
-from apical.data.checks import one_line, refuse_impostor
+from apical.data.checks import one_line, refuse_placeholder
 from apical.errors import DataError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _pillow() -> tuple[Any, Any]:
 
 def open_image(data: bytes, *, origin: object, mode: str = "RGB") -> "Image":
     """The decoded image in `mode` (a greyscale JPEG becomes RGB), or a DataError that names `origin`."""
-    refuse_impostor(data, origin)
+    refuse_placeholder(data, origin)
     pillow, jpeg = _pillow()
     try:
         # Asking the JPEG decoder first, and not every decoder in turn, saves a tenth of the time of a small image.
@@ -51,7 +51,7 @@ def open_image(data: bytes, *, origin: object, mode: str = "RGB") -> "Image":
 
 def bits(data: bytes, *, origin: object) -> int:
     """How many bits a channel has in the file; deeper ones than 8 lose their scale where they are read as 8."""
-    refuse_impostor(data, origin)
+    refuse_placeholder(data, origin)
     pillow, _ = _pillow()
     try:
         mode: str = pillow.open(io.BytesIO(data)).mode

@@ -1,7 +1,7 @@
-"""Randomness by sample id: the same numbers for a sample whatever batch, worker, rank or process asks for it.
+"""Random numbers by sample id: a sample gets the same numbers in every batch, worker, rank and process.
 
-A sample's key is the first 8 bytes of the sha256 of its id; numbers are drawn from (seed, key, position) by the
-SplitMix64 finaliser, vectorised over samples and positions, so that no generator holds a state.
+A sample's key is the first 8 bytes of the sha256 of its id. Numbers are a hash (the SplitMix64 finaliser) of seed, key
+and position, vectorised over samples and positions: there is no generator, and so no state.
 """
 
 import hashlib

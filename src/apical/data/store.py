@@ -1,4 +1,4 @@
-"""Prepared data: plain .npy arrays and a manifest in one folder that appears at once, whole, or not at all."""
+"""Prepared data: a folder of .npy arrays and a manifest, published by one rename."""
 
 import hashlib
 import json

@@ -79,7 +79,7 @@ class Activation(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """The layer of that config; while a file is loaded, the one that already bears the same mark."""
+        """The layer of that config; while a file is loaded, the one that already has the same mark."""
         mark = config.get("shared")
         known = serialization_lib.get_shared_object(mark) if mark else None
         if known is None:

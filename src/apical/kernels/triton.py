@@ -1,3 +1,9 @@
+"""The Triton kernels: compiled and launched here and nowhere else. Importing this module needs Triton.
+
+Arguments are taken as checked, as in `native`: plain tensors of one of DTYPES on one device; alpha and c as `bind`
+prepared them. Gradients of alpha and c come as `channels` float32 values, where `wanted` asks for them.
+"""
+
 # The eager path on NVIDIA and AMD GPUs: one kernel forward, one backward, each element read and written once.
 #
 # Whatever its shape, a dense tensor is one stretch of n elements; element i belongs to channel (i // inner) % channels.
@@ -10,11 +16,6 @@
 # that fill runs (NCHW) along them by `_backward_runs`, one channel over everything by `_backward` itself.
 # What may exceed 2^31 is one 64-bit number a program; what varies inside a program has 32 bits.
 # Compiled and emulated (tests/gpu), not yet run on a GPU.
-"""The Triton kernels: compiled and launched here and nowhere else. Importing this module needs Triton.
-
-Arguments are taken as checked, as in `native`: plain tensors of one of DTYPES on one device; alpha and c as `bind`
-prepared them. Gradients of alpha and c come as `channels` float32 values, where `wanted` asks for them.
-"""
 
 import sys
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""From a unit to the module of its activation."""
+"""Build the activation module of a unit, and recognise the unit of an activation."""
 
 import re
 from contextlib import suppress

@@ -1,7 +1,7 @@
 """Seeded initial weights: each parameter from its own generator, keyed by (seed, logical name).
 
 A parameter's logical name is its name in the model, with two exceptions. The basal branch of a pyramidal layer `x`
-bears the standard layer's name `x.weight`, the apical branch is `x.apical_weight`. And a module may rename its children
+has the standard layer's name `x.weight`, the apical branch is `x.apical_weight`. And a module may rename its children
 and parameters by an attribute `logical_names`, a dictionary from names to logical names ("" leaves a level out).
 So networks that differ in their neurons alone start from the same weights wherever those have the same shape.
 """

@@ -283,7 +283,7 @@ def _lesser(results: StudyResults) -> bool:
 
 
 def _free(name: str, taken: Iterable[str]) -> str:
-    """The name, with a number where another study of the report bears it."""
+    """The name, with a number where another study of the report has it."""
     count = sum(other == name or other.startswith(f"{name} (") for other in taken)
     return name if not count else f"{name} ({count + 1})"
 

@@ -23,7 +23,7 @@ TITLE_WIDTH = 52
 MOST_TICKS = 20
 """Names that stand beside each other below an axis."""
 LEGEND, LEGEND_ROW = "legend", 0.17
-"""Files bear their own legends; on the page, where one legend serves a gallery, they are cut off by this name."""
+"""Files have their own legends; on the page, where one legend serves a gallery, they are cut off by this name."""
 
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 """Characters that a name may hold and XML may not."""
@@ -228,7 +228,7 @@ DRAWERS: dict[type, Callable[[Any, Any, Palette], None]] = {
 }
 
 
-# A drawing made part of the page: small, with its colours in the hands of the page's theme.
+# A drawing made part of the page: small, with colours that follow the page's theme.
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 ElementTree.register_namespace("", SVG)

@@ -306,7 +306,7 @@ def dynamics(results: StudyResults) -> Gallery:
                 charts.append(_with_log(chart) if log else chart)
     caption = (
         "On one batch of each epoch: inactive where a unit's input is below 0; saturated where alpha times the input "
-        "exceeds 5, far behind ADA's peak; the Euclidean norm of the gradient of all parameters."
+        "exceeds 5, beyond ADA's peak; the Euclidean norm of the gradient of all parameters."
     )
     return Gallery("Inside the networks", caption, tuple(charts), _legend(charts), detail=True)
 

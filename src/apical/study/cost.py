@@ -1,4 +1,4 @@
-"""How long a study takes: a pure function of its plan, of how many samples there are, and of the seconds of a step."""
+"""Estimate how long a study takes, from its plan, the sizes of its data sets and the measured time of a step."""
 
 import hashlib
 import json

@@ -1,15 +1,15 @@
-"""The study directory: trial folders are the truth, and they appear by one rename.
+"""The study directory: a finished trial is a folder, published by one rename.
 
     study.json                     the study, frozen when the directory was made
     trials/<digest>/               a finished trial: it never runs again
-    attempts/<digest>.<token>/     a trial in the hands of the process whose lease bears this token
+    attempts/<digest>.<token>/     a trial in training, by the process whose lease has this token
     claims/<key>.<number>.json     leases: who works on what (see `locks`)
     failed/<digest>.json           why a trial cannot be run
     commands.jsonl                 what was asked of this directory, when and where
 
-Any number of processes on any number of machines may have it open. A process that takes over a dead one's trial renames
-its attempt to a token of its own: the checkpoint goes on, and should the dead one wake up, its folder is gone, so that
-it can neither write into the new attempt nor publish. Nothing here imports torch.
+Any number of processes on any number of machines may use it at once. A process that takes over an abandoned trial
+renames the attempt to its own token and continues from the checkpoint. Should the former process resume, its folder is
+gone: it can neither write into the new attempt nor publish. Nothing here imports torch.
 """
 
 import json
@@ -149,7 +149,7 @@ class Store:
         """What a running trial last said of itself."""
         return files.read_json(self.attempts / f"{digest}.{token}" / PROGRESS) or {}
 
-    # --- one trial, in the hands of the holder of its lease ------------------------------------------------------
+    # --- one trial, for the holder of its lease ------------------------------------------------------------------
 
     def begin(self, lease: Lease) -> Path:
         """The folder of the holder's attempt: what a dead holder left goes on in it."""

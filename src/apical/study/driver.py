@@ -1,7 +1,7 @@
-"""`run`: a study to its end. Tune by validation, choose, train the chosen, and only then test each trial once.
+"""`run`: tune a study's rows, choose settings by validation, train the chosen ones, then test each trial once.
 
-The driver decides what is next and hands jobs to an engine. Everything it knows stands in the study directory, so that
-it may be killed and started again, and several may drive one study.
+The driver decides what is next and hands jobs to an engine. All its state is in the study directory, so it may be
+killed and started again, and several drivers may share one study.
 """
 
 import signal
@@ -34,12 +34,12 @@ POLL: Final = 0.5
 """Seconds at most between two looks at the workers."""
 REFRESH: Final = 2.0
 """Seconds between two looks at the study directory, where others may have done something too."""
-REST: Final = 20.0
-"""Looking rests so many times as long as it took, so that a large study or a slow disk keeps nobody from work."""
-AGAIN: Final = 30.0
+REFRESH_FACTOR: Final = 20.0
+"""The next look comes after this many times the duration of the last, so that it takes little of the driver's time."""
+RESUBMIT_AFTER: Final = 30.0
 """Seconds after which a job that no worker has begun may be given to another."""
-DEATHS = 5
-"""Workers that a trial may take with it; then it has failed."""
+MAX_DEATHS = 5
+"""Workers that may die over a trial before it counts as failed."""
 
 
 def run(
@@ -63,10 +63,10 @@ def run(
     and numbers then agree with those of single trials up to rounding. `partial` accepts subsets of the data, and marks
     them. Ctrl-C and SIGTERM leave at the next batch; the same call goes on.
     """
-    folder, places = Path(directory or Path(HOME) / study.name), options or Options()
-    how = execution or Execution(threads=places.cpus)
+    folder, options = Path(directory or Path(HOME) / study.name), options or Options()
+    how = execution or Execution(threads=options.cpus)
     study = study.enable().described()
-    find(engine).check(places)
+    find(engine).check(options)
     if partial:
         study = mark_partial(study, how)
     check_data(study, how)
@@ -76,14 +76,14 @@ def run(
     planned = plan(study.model_copy(update={"stack": size}), tune_trials=store.header.tune_trials)
     if not snapshot(planned, store).finished:
         context = Context(directory=folder.absolute(), execution=how, limits=limits or Limits(), imports=study.imports)
-        with _terminating(), _started(engine, context, places) as workers:
+        with _terminating(), _started(engine, context, options) as workers:
             Driver(planned, store, workers, progress=progress).drive()
     return read(folder)
 
 
 @contextmanager
-def _started(name: str, context: Context, places: Options) -> Iterator[Engine]:
-    workers = start(name, context, places)
+def _started(name: str, context: Context, options: Options) -> Iterator[Engine]:
+    workers = start(name, context, options)
     try:
         yield workers
     except BaseException:
@@ -118,46 +118,46 @@ class Driver:
     engine: Engine
     progress: Callable[[Progress], None] = lambda _: None
     _jobs: list[Job] = field(default_factory=list)
-    _given: dict[str, float] = field(default_factory=dict)
+    _submitted: dict[str, float] = field(default_factory=dict)
     _deaths: Counter[str] = field(default_factory=Counter)
     _next_refresh: float = 0.0
-    _news: bool = True
+    _changed: bool = True
 
     def drive(self) -> None:
-        """Until nothing is left to do, here or in other hands."""
+        """Until nothing is left to do, for this driver or another."""
         self._refresh()
         while not self.state.finished:
             self._submit()
             for done in self.engine.wait(POLL):
                 self._take(done)
-            if time.monotonic() >= self._next_refresh or (self._news and not self._jobs):
+            if time.monotonic() >= self._next_refresh or (self._changed and not self._jobs):
                 self._refresh()
 
     def _refresh(self) -> None:
         """See where the study stands, and what of it is free: what nobody holds and was not given to a worker just now.
 
-        A job waits in a worker's queue at most AGAIN seconds before another worker may have it too: a worker may hang,
-        and whoever begins it first has the lease. Looking takes at most a twentieth of the driver's time.
+        After RESUBMIT_AFTER seconds in the queue of a worker, which may hang, a job may go to another worker too: the
+        first to begin it gets the lease. Refreshing takes at most a twentieth of the driver's time.
         """
         start = time.monotonic()
         self.state = snapshot(self.plan, self.store)
         running = self.store.leases.running(self.state.keys_left)
-        waiting = {digest for digest, when in self._given.items() if start - when < AGAIN}
+        waiting = {digest for digest, when in self._submitted.items() if start - when < RESUBMIT_AFTER}
         busy = waiting | {key.removesuffix(TEST) for key in running}
         self._jobs = self.state.jobs(busy)
         self.progress(measure(self.state, self.store, running, idle=self.engine.workers))
-        self._next_refresh, self._news = start + max(REFRESH, REST * (time.monotonic() - start)), False
+        self._next_refresh, self._changed = start + max(REFRESH, REFRESH_FACTOR * (time.monotonic() - start)), False
 
     def _submit(self) -> None:
         for _ in range(min(self.engine.room, len(self._jobs))):
             job = self._jobs.pop(0)
-            self._given |= dict.fromkeys((trial.digest for trial in job.trials), time.monotonic())
+            self._submitted |= dict.fromkeys((trial.digest for trial in job.trials), time.monotonic())
             self.engine.submit(job)
 
     def _take(self, done: Done) -> None:
-        self._news = True
+        self._changed = True
         for trial in done.job.trials:
-            self._given.pop(trial.digest, None)
+            self._submitted.pop(trial.digest, None)
             if done.died:
                 self._record_death(trial.digest)
         for outcome in done.outcomes:
@@ -167,10 +167,10 @@ class Driver:
     def _record_death(self, digest: str) -> None:
         """A worker died over a trial; one that takes too many with it has failed."""
         self._deaths[digest] += 1
-        lease = self.store.leases.acquire(digest) if self._deaths[digest] >= DEATHS else None
+        lease = self.store.leases.acquire(digest) if self._deaths[digest] >= MAX_DEATHS else None
         if lease is not None:
             if not self.store.settled(digest):
-                self.store.fail(digest, f"{DEATHS} workers died over it, perhaps for want of memory", "")
+                self.store.fail(digest, f"{MAX_DEATHS} workers died over it, perhaps for want of memory", "")
             lease.release()
 
 
@@ -187,7 +187,7 @@ def check_data(study: Study, how: Execution) -> None:
 
 
 def mark_partial(study: Study, how: Execution) -> Study:
-    """The study with the mark that each part's data bears where it is a subset."""
+    """The study with the mark of each part whose data is a subset."""
     marks = {}
     for part in _trained(study):
         spec = spec_of(part)

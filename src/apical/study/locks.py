@@ -1,14 +1,14 @@
-"""Who works on what: a lease is a file that one process can make and that it must keep alive.
+"""Leases: which process works on which trial. A lease is a file that its holder must keep touching.
 
-The idea. A network file system gives us two things to rely on: a file can be made exclusively, by one process alone,
-and the server puts the time on it when it is touched. So a lease of a key is the file `claims/<key>.<number>.json`,
-made exclusively, and its time is the holder's heartbeat. The highest number holds the key. Whoever finds that its heart
-has stopped (no beat for `Limits.stale` seconds, or, on the same machine, a process that is gone) makes the next number,
-and only one process can. To release a lease is to set its time to 1970.
+The idea. A network file system guarantees two things: only one process can create a file exclusively, and the server
+sets the modification time when a file is touched. So a lease of a key is the file `claims/<key>.<number>.json`, created
+exclusively, and its modification time is the holder's last heartbeat. The highest number holds the key. A lease expires
+after `Limits.stale` seconds without a heartbeat, or, on the same machine, when its process is gone. Then any process
+may create the next number, and only one succeeds. Releasing a lease sets its time to 1970.
 
-Invariants. Numbers only grow and are never given again: nobody can take a lease for the one he looked at a moment ago.
-A holder that slept may wake up: it must ask `held` before it publishes, and a trial's folder bears the token of its
-lease, so that its late writes go nowhere. Times are compared with the file server's clock alone, never with ours.
+Invariants. Numbers only grow and are never reused, so an expired lease cannot be mistaken for its successor. A holder
+that was suspended may resume: it must call `held` before it publishes, and the trial's folder has the token of its
+lease in its name, so late writes go nowhere. Times are compared with the file server's clock only, never with ours.
 """
 
 import os
@@ -104,7 +104,7 @@ class Leases:
         return files.read_json(_path(self.folder, key, number)) or {}
 
     def alive(self, key: str, number: int, now: float) -> bool:
-        """True where a lease's heart beats: by its file's time, or at once where its process can be looked at."""
+        """True while a lease has not expired: by its file's time, or by its process if that runs on this machine."""
         try:
             beaten = _path(self.folder, key, number).stat().st_mtime
         except OSError:
@@ -156,7 +156,7 @@ def _holder(token: str) -> dict[str, Any]:
 # The heartbeat: a thread that keeps the leases of this process alive while it works.
 
 
-class Heart:
+class Heartbeat:
     """Beats for its leases until the block ends. `lost` names the keys that went to somebody else."""
 
     def __init__(self, leases: Iterable[Lease], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""`export`: every trial of a study as one row of a flat table, in a format that other tools read."""
+"""Export the trials of a study as a table, retry failed trials, and merge study directories."""
 
 import csv
 import io

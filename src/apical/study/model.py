@@ -62,7 +62,7 @@ class Part(_Frozen):
     """One condition. `training` holds what differs from the paper's protocol for this data and network.
 
     `metric` is the one that selects and that the table shows. `x` is the place on the horizontal axis of a curve,
-    `partial` the mark of a subset, as the data set bears it.
+    `partial` the mark of a subset, as the data set has it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Selection by validation. It takes numbers alone: there is no way from here to a test result."""
+"""Choose settings and trials by validation values. No test result is passed to this module."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the driver must know of a published trial: validation and time. Read in a moment, and kept in the index."""
+"""The state of a study: which trials are finished, failed or left, what to do next, and its progress for people."""
 
 import hashlib
 import json
@@ -261,7 +261,7 @@ def _without(groups: Iterable[tuple[Planned, ...]], busy: Collection[str]) -> It
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A trial in somebody's hands; `done` is the share of it that is trained."""
+    """A trial that a worker holds; `done` is the share of it that is trained."""
 
     trial: Planned
     host: str

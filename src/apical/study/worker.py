@@ -12,7 +12,7 @@ from apical import files
 from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError
 from apical.study.directory import CHECKPOINT, PROGRESS, SCORES, Store
 from apical.study.engines.base import Context, Job, Outcome, Status
-from apical.study.locks import Heart, Lease
+from apical.study.locks import Heartbeat, Lease
 from apical.study.model import import_all
 from apical.study.plan import Planned
 from apical.train import Event, TestResult, TrialResult, evaluate, run, run_many
@@ -28,11 +28,11 @@ class LeaseLostError(Exception):
 
 @dataclass(frozen=True)
 class Held:
-    """A trial in our hands."""
+    """A trial whose lease this process holds."""
 
     trial: Planned
     lease: Lease
-    heart: Heart
+    heartbeat: Heartbeat
     store: Store
     context: Context
 
@@ -42,12 +42,12 @@ class Held:
 
     def check(self) -> None:
         """Raise where the lease went to somebody else."""
-        if self.lease.key in self.heart.lost:
+        if self.lease.key in self.heartbeat.lost:
             raise LeaseLostError(self.lease.key)
 
 
 def work(job: Job, context: Context) -> list[Outcome]:
-    """Do a job; trials that are finished, or in other hands, are left alone. What is raised becomes an outcome."""
+    """Do a job; trials that are finished, or leased by others, are skipped. An exception becomes an outcome."""
     import_all(context.imports)
     store = Store.open(context.directory, limits=context.limits)
     if job.kind == "train":
@@ -62,9 +62,9 @@ def _with_leases(
     keys = {store.key(trial.digest, test=do is _test_all): trial for trial in trials}
     try:
         free = [key for key in keys if not store.settled(key)]
-        with _leased(store, free) as heart:
-            mine = [key for key in heart.leases if not store.settled(key)]
-            done = do([Held(keys[key], heart.leases[key], heart, store, context) for key in mine])
+        with _leased(store, free) as heartbeat:
+            mine = [key for key in heartbeat.leases if not store.settled(key)]
+            done = do([Held(keys[key], heartbeat.leases[key], heartbeat, store, context) for key in mine])
     except OSError as error:
         said = str(files.cannot_use(store.directory, error))
         return [Outcome(trial.digest, "fatal", said) for trial in trials]
@@ -73,15 +73,15 @@ def _with_leases(
 
 
 @contextmanager
-def _leased(store: Store, keys: Iterable[str]) -> Iterator[Heart]:
-    """Leases of those keys that are free, with a heart that beats; what is not finished at the end is given back."""
+def _leased(store: Store, keys: Iterable[str]) -> Iterator[Heartbeat]:
+    """Leases of those keys that are free, kept alive; those of unfinished trials are released at the end."""
     leases: list[Lease] = []
     try:
         for key in keys:
             lease = store.leases.acquire(key)
             leases += [lease] if lease else []
-        with Heart(leases, store.leases.limits.beat) as heart:
-            yield heart
+        with Heartbeat(leases, store.leases.limits.beat) as heartbeat:
+            yield heartbeat
     finally:
         for lease in leases:
             with suppress(OSError):
@@ -89,8 +89,8 @@ def _leased(store: Store, keys: Iterable[str]) -> Iterator[Heart]:
                     lease.release()
 
 
-def _judged(do: Callable[[Held], Status], held: Held) -> Outcome:
-    """Do it; what is raised is a fact about the trial, or about the place."""
+def _outcome(do: Callable[[Held], Status], held: Held) -> Outcome:
+    """Do it; an exception becomes an outcome of the trial."""
     try:
         return Outcome(held.digest, do(held))
     except Exception as error:
@@ -124,7 +124,7 @@ def _train_all(trials: list[Held]) -> list[Outcome]:
         except Exception as error:
             if files.fatal(error) or not all(held.lease.held() for held in trials):
                 return [_fault(held, error) for held in trials]
-    return [_judged(_train, held) for held in trials]
+    return [_outcome(_train, held) for held in trials]
 
 
 def _train(held: Held) -> Status:
@@ -183,7 +183,7 @@ class _Watch:
 
 
 def _test_all(trials: list[Held]) -> list[Outcome]:
-    return [_judged(_test, held) for held in trials]
+    return [_outcome(_test, held) for held in trials]
 
 
 def _test(held: Held) -> Status:

@@ -1,7 +1,7 @@
 """Checkpoints: one safetensors file, the tensors by name and everything else as JSON in its header.
 
 One file and one rename, so that weights, optimiser, random state, position and best model always belong together.
-Nothing is unpickled: a file that is not plainly what it says is refused.
+Nothing is unpickled; a malformed file is refused.
 """
 
 import json

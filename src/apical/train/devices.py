@@ -1,7 +1,7 @@
-"""Where a trial computes. One CPU process at full precision is plain torch; everything else is Lightning Fabric's.
+"""The device of a trial. `Plain` is one CPU process in float32, with torch alone; `Parallel` uses Lightning Fabric.
 
-Both sides offer the same few verbs, and a loop that uses them reads the same. The plain side exists because Fabric's
-wrappers cost some tens of microseconds a step, a good part of the step of a small network.
+Both have the same methods, so that there is one training loop. `Plain` exists because Fabric's wrappers cost tens of
+microseconds a step, which is much of the step of a small network.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from apical import imports, torch_private
 from apical.errors import InvalidArgumentError
-from apical.train.optimisation import Lean
+from apical.train.optimisation import FastStep
 from apical.train.spec import Execution, TrialSpec
 
 _ONE = torch.ones(())
@@ -42,7 +42,7 @@ class Plain:
 
     def setup(self, network: Any, optimiser: Optimizer) -> tuple[Any, Any]:
         """What to call for training, and the optimiser to step."""
-        return network, Lean(optimiser)
+        return network, FastStep(optimiser)
 
     def backward(self, loss: Tensor) -> None:
         """Gradients of the loss, averaged over the processes."""

@@ -1,7 +1,7 @@
-"""What happens inside: shares of inactive and saturated units and gradient norms, taken on one batch.
+"""Training dynamics on one batch: shares of inactive and saturated units, and gradient norms.
 
-A unit is inactive where its input x is below 0, and saturated where alpha*x > 5, far behind the peak of ADA; the second
-is recorded of units that have an alpha. Watching changes no number of the training.
+A unit is inactive where its input x is below 0, and saturated where alpha*x > 5, beyond the peak of ADA; saturation is
+recorded for units that have an alpha. Recording does not change the training.
 """
 
 from collections import Counter

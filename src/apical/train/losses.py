@@ -1,7 +1,8 @@
-"""Losses by name: mean over the samples, in float32 or wider, and what their outputs say; read without torch.
+"""Losses by name, each with its gradient for stacks. Importing this needs no torch.
 
-`binary` is the binary cross-entropy: of one output a logit, of two the mean over both softmax outputs, which is the
-cross-entropy. `squared` is the mean squared error of one output against the class 0 or 1: the answer is its rounding.
+A loss is the mean over the samples, computed in float32 or wider. `binary` is the binary cross-entropy: one output is a
+logit, two outputs are a softmax. `squared` is the mean squared error between one output and the class, 0 or 1; the
+answer is the rounded output.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Metrics by name, each with all that tables, tests and studies ask about it. Reading them imports no torch.
+"""Metrics by name: how each is computed, printed and compared. Importing this needs no torch.
 
-Outputs are what a trial's loss makes of them: log-probabilities (n, classes) beside classes (n,), or predictions beside
-targets. `compute` gets tensors of torch, `per_sample` arrays of numpy.
+A metric gets log-probabilities (n, classes) and classes (n,), or predictions and targets: what the trial's loss makes
+of the outputs of the network. `compute` gets torch tensors, `per_sample` numpy arrays.
 """
 
 import re
@@ -24,14 +24,14 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What a metric is called, which values are better, how it is printed and how it is computed.
+    """A metric: its name, its direction, how it is printed and how it is computed.
 
-    `percent`: trials give shares of 1, tables print per cent. `format` is Python's, of the printed value.
-    `per_sample` gives a value for each test sample, for paired tests: right (1) or wrong (0) with `right_or_wrong`,
-    else an error. `by_trial`: the samples stand for no others (the points of a curve), so that trials are compared.
+    `percent`: `compute` gives shares of 1, tables print per cent. `format` is Python's format of the printed value.
+    `per_sample` gives one value per test sample, for paired tests: with `right_or_wrong` 1 or 0, else an error.
+    `by_trial`: the samples are no sample of a population (the points of a curve), so rows are compared trial by trial.
     `of_each` is `compute` for k trials at once: outputs (k, n, ...) -> k values.
-    `by_class`: a mean over classes, so that samples are drawn within each class where its interval is resampled.
-    A quantity that no outputs tell, such as seconds, has no `compute`.
+    `by_class`: the metric is a mean over classes, so the bootstrap resamples within each class.
+    A quantity that does not follow from outputs, such as seconds, has no `compute`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A trial in progress: its network, batches and random state, and its way to a file and back."""
+"""A trial in training: its network, batches, optimizer and random state, and its checkpoint."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

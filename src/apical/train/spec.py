@@ -168,7 +168,7 @@ class TrialSpec(Record):
 
     `data`, `model`, `unit`, `corruptions` are named as `apical.data.load`, `apical.models.create`, `Unit.parse` and
     `apical.data.corrupt` read them; `dims` are further arguments of the network. With `convert`, the network is built
-    with ReLU and rewritten by `convert_`. `partial` is the mark of a subset, as the data set bears it, and must match
+    with ReLU and rewritten by `convert_`. `partial` is the mark of a subset, as the data set has it, and must match
     it. The learning rate is multiplied by `decay` at each epoch in `milestones`. `l2` is the weight of the penalty
     sum(w^2)/2 over weights (not biases, norms and activations). `batch` counts the samples of all devices
     together; an epoch is `passes` passes over the training samples.
@@ -220,7 +220,7 @@ class TrialSpec(Record):
 
     def as_dict(self) -> dict[str, Any]:
         """The fields by name, as JSON knows values; later ones than version 1 where they have not their default."""
-        return lasting(super().as_dict())
+        return without_later_defaults(super().as_dict())
 
     @cached_property
     def digest(self) -> str:
@@ -244,16 +244,18 @@ class TrialSpec(Record):
 
 def digest(values: Mapping[str, Any]) -> str:
     """The name of the trial with these fields, as `as_dict` gives them: sha256 of the canonical JSON."""
-    text = json.dumps(lasting(values), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    text = json.dumps(without_later_defaults(values), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def lasting(values: Mapping[str, Any]) -> dict[str, Any]:
+def without_later_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields without those that came after version 1 and have their default."""
-    return {name: value for name, value in values.items() if name not in LATER or value != LATER[name]}
+    return {
+        name: value for name, value in values.items() if name not in LATER_DEFAULTS or value != LATER_DEFAULTS[name]
+    }
 
 
-LATER: dict[str, Any] = {f.name: f.default for f in fields(TrialSpec) if f.name not in VERSION_1}
+LATER_DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(TrialSpec) if f.name not in VERSION_1}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,8 @@ from apical.train.session import Session, build, json_number, preserve_rng
 from apical.train.spec import Execution, TrialSpec
 
 FOLDER = "runs"
-SEEN = 256
-"""Training images, evenly spaced, whose pixels say in which range they are."""
+RANGE_SAMPLES = 256
+"""Training images, evenly spaced, from which the range of pixel values is taken."""
 
 
 def run(
@@ -51,7 +51,7 @@ def _run(
     first = engine.rank == 0
     with locked(folder) if first else nullcontext(), threads(how.threads), listening() as stop:
         if first:
-            name_folder(folder, spec)
+            write_spec(folder, spec)
         if (folder / RESULT).exists():
             return TrialResult.load(folder)
         if first:
@@ -103,7 +103,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def name_folder(folder: Path, spec: TrialSpec) -> None:
+def write_spec(folder: Path, spec: TrialSpec) -> None:
     """Write the spec into a trial's folder, or refuse one that holds another."""
     if not (folder / SPEC).exists():
         files.save(folder / SPEC, spec.to_json().encode())
@@ -180,7 +180,7 @@ def input_facts(dims: Mapping[str, Any], data: DataSet) -> dict[str, Any]:
     how = data.train.input
     seen: dict[str, Any] = {}
     if isinstance(how, Images):
-        pixels = data.train.raw(np.linspace(0, len(data.train) - 1, SEEN).astype(np.int64))
+        pixels = data.train.raw(np.linspace(0, len(data.train) - 1, RANGE_SAMPLES).astype(np.int64))
         seen["range"] = [float(pixels.min()), float(pixels.max())]
     return {
         "kind": type(how).__name__,

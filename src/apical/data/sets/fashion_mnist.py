@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apical.data.archives import Progress, fetch
-from apical.data.checks import read_file, reading, refuse_impostor
+from apical.data.checks import read_file, reading, refuse_placeholder
 from apical.data.recipe import Recipe, expect
 from apical.data.split import SEED, Parts
 from apical.data.store import Draft
@@ -125,7 +125,7 @@ LIMIT = 1 << 28
 def read_idx_bytes(path: Path) -> bytes:
     """The bytes of an IDX file, gzipped or not, unpacked to at most LIMIT bytes."""
     data = read_file(path, limit=LIMIT)
-    refuse_impostor(data, path)
+    refuse_placeholder(data, path)
     if not data.startswith(b"\x1f\x8b"):
         return data
     try:

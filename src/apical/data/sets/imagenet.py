@@ -9,7 +9,7 @@ import numpy as np
 
 from apical import imports
 from apical.data.archives import Budget, unpack
-from apical.data.checks import read_file, refuse_impostor
+from apical.data.checks import read_file, refuse_placeholder
 from apical.data.recipe import Recipe, expect
 from apical.data.split import Parts, hold_out_per_class
 from apical.data.store import Draft
@@ -64,7 +64,7 @@ def classes(data: bytes, *, origin: object) -> tuple[dict[int, str], dict[str, s
 
     The ID is not the rank of the sorted wnid, which is the index that networks use: ID 490 is n01751748, index 65.
     """
-    refuse_impostor(data, origin)
+    refuse_placeholder(data, origin)
     # scipy's reader can crash the process on damaged files: it sees bytes that are known.
     if (digest := hashlib.sha256(data).hexdigest()) != META_SHA256:
         raise DataError(
@@ -81,7 +81,7 @@ def classes(data: bytes, *, origin: object) -> tuple[dict[int, str], dict[str, s
 def truth(path: Path) -> list[int]:
     """The ILSVRC2012_ID of validation image 1, 2, 3, ..."""
     data = read_file(path, limit=LIMIT)
-    refuse_impostor(data, path)
+    refuse_placeholder(data, path)
     fields = data.split()
     if not fields or not all(f.isdigit() and len(f) <= 4 and 1 <= int(f) <= CLASSES for f in fields):
         raise DataError(f"{path} must hold one number from 1 to {CLASSES} a line: it is damaged")

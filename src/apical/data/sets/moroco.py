@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from apical.data.checks import read_file, refuse_impostor
+from apical.data.checks import read_file, refuse_placeholder
 from apical.data.recipe import Recipe, expect
 from apical.data.split import Parts
 from apical.data.store import Draft
@@ -76,7 +76,7 @@ def read_part(folder: Path, *, sha256: str | None = None) -> list[tuple[str, str
 
 def parse_lines(data: bytes, *, origin: object) -> list[tuple[str, str]]:
     """(id, value) of each `ID<TAB>value` line. Lines end with a line feed alone: texts hold other separators."""
-    refuse_impostor(data, origin)
+    refuse_placeholder(data, origin)
     try:
         lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from apical.data.checks import read_file, refuse_impostor
+from apical.data.checks import read_file, refuse_placeholder
 from apical.data.recipe import Recipe, expect
 from apical.data.sets.tiny_imagenet_classes import WNIDS
 from apical.data.split import Parts, hold_out_per_class
@@ -88,7 +88,7 @@ def class_names(folder: Path) -> list[str]:
 def read_text(path: Path) -> str:
     """A small UTF-8 text file."""
     data = read_file(path, limit=LIMIT)
-    refuse_impostor(data, path)
+    refuse_placeholder(data, path)
     try:
         return data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""What each pair or row of a claim says: `apical.report.claims.verdicts`, done."""
+"""Check a claim of the paper on each of its pairs or rows. `verdicts` makes one verdict of these findings."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

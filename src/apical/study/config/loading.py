@@ -1,4 +1,4 @@
-"""`load`: a study file made into a Study, with all that is wrong in it said at once."""
+"""`load`: turn a study file into a `Study`; one error lists everything that is wrong in the file."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

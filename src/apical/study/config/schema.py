@@ -1,6 +1,6 @@
 """The study file as people write it, in TOML: its fields, what each may hold, and the JSON schema of it all.
 
-Checks of single fields stand here; `apical.study.config.loading` asks those between fields.
+This module checks single fields; `apical.study.config.loading` checks fields against each other.
 """
 
 from collections.abc import Mapping

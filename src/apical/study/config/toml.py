@@ -1,4 +1,4 @@
-"""Where each field of a TOML text stands: `tomllib` checks and reads the text, but keeps no line numbers."""
+"""Read study files: TOML with the line of every field, one file laid over another, and `--set`."""
 
 import copy
 import json

@@ -54,7 +54,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user says about places. `workers`: jobs at the same time, None for what fits.
+    """The options of an engine. `workers`: jobs at the same time, None for what fits.
 
     `cpus` and `gpus` are those of one job (fractions of a GPU where the engine can share one); `address` is that of a
     cluster. `own` holds further options that the engine declares, by name.

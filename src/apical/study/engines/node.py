@@ -1,4 +1,4 @@
-"""What a node of a cluster does with a job: becomes like the driver, makes sure that it is, and works."""
+"""Run a job on a node of a cluster: take over the driver's settings, check that the node fits, then work."""
 
 import hashlib
 import os

@@ -1,14 +1,14 @@
-"""Many trials of small networks trained as one program: which can be, and what they need.
+"""Stacks: many trials of small networks trained as one program. Which trials can be stacked, and the memory they need.
 
-A small network leaves a processor idle: most of a step is Python and the calls of torch. So trials that see the same
-batches are trained together. Every layer holds the weights of all k trials in one tensor (k, outputs, inputs), and each
-network's own parameters become views of its row. The first layers share their input and are one product, later ones are
-batched products and grouped convolutions (`network`); activations of one kind are one call (`activations`). Affine
-layers and losses are differentiated by hand into gradients that stay in place, what lies between them by small graphs
-of autograd; one fused Adam steps everything. Nothing is summed over trials, so each has the gradient that it has alone
-and differs by rounding; a stack is compared with its networks before it trains. A trial that diverges is parked: zero
-weights, zero gradients, its row stays (`session`). Descriptors say who can be stacked: those of the kind of unit, of
-the network, of the loss. `trials` has the loop, folders and checkpoints.
+In the step of a small network most time goes into Python and the calls of torch. So trials that see the same batches
+are trained together. Every layer holds the weights of all k trials in one tensor (k, outputs, inputs), and the
+parameters of each network are views of it. The first layers share their input and are one product, later ones are
+batched products and grouped convolutions (`network`); activations of one kind are one call (`activations`). Gradients
+of affine layers and losses are computed by hand, in place; autograd differentiates what lies between. One fused Adam
+updates everything. Nothing is summed over trials, so each trial's gradient is the one it has alone, up to rounding; a
+stack is compared with its networks before it trains. A trial that diverges is parked: its weights and gradients become
+zero, its row stays (`session`). The descriptors of the kind of unit, the network and the loss say what can be stacked.
+`trials` has the loop, folders and checkpoints.
 """
 
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Parameters of k stacked networks as one tensor each, with their optimiser, and their activations in shared calls."""
+"""What k stacked networks share: parameters as one tensor each, their Adam, activations in one call, buffers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby

@@ -1,8 +1,8 @@
-"""Networks of one architecture as one: every layer holds the weights of all trials.
+"""One network in place of k networks of the same architecture: every layer holds the weights of all trials.
 
-One product serves all first layers, whose input is shared; the later ones are batched products and grouped
-convolutions. Affine layers are differentiated by hand, into gradients that stay in place; what lies between two of them
-is one small graph of torch's. Dense values are laid out as (k * outputs, samples), trial by trial.
+The first layers share their input and are one product; later ones are batched products and grouped convolutions.
+Gradients of affine layers are computed by hand, into buffers that stay in place; autograd differentiates what lies
+between two affine layers. Dense values have the layout (k * outputs, samples), trial by trial.
 """
 
 from collections.abc import Callable, Iterator, Sequence

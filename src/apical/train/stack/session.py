@@ -1,4 +1,4 @@
-"""A stack in progress: the stacked network, what is each trial's own, and the way to one file and back."""
+"""A stack in training: the stacked network, each trial's records, and their common checkpoint."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

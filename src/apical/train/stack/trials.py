@@ -18,7 +18,7 @@ from apical.train.result import LAST, RESULT, TrialResult
 from apical.train.spec import Execution, TrialSpec
 from apical.train.stack import stack_key, unstackable_reason
 from apical.train.stack.session import STACK, StackSession, stored_composition
-from apical.train.trial import FOLDER, locked, name_folder, run, threads
+from apical.train.trial import FOLDER, locked, run, threads, write_spec
 
 
 def run_many(
@@ -121,7 +121,7 @@ class _Many:
             for folder in folders:
                 held.enter_context(locked(folder))
                 sweep(folder)
-            at_once(name_folder, folders, specs)
+            at_once(write_spec, folders, specs)
             held.enter_context(threads(self.how.threads))
             stop = held.enter_context(listening())
             s = StackSession(specs, self.how, folders, members, path)
