@@ -3,8 +3,10 @@
 import os
 import random
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -27,6 +29,29 @@ def same_numbers_every_time() -> None:
 
     random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_registered() -> Iterator[None]:
+    """What a test registers is gone after it, and so are modules of its own that registered it."""
+    from apical.data.registry import RECIPES
+    from apical.models import registry
+    from apical.nn import kinds
+    from apical.report import figures
+    from apical.study.engines.base import ENGINES
+    from apical.train import losses, metrics
+
+    tables = [RECIPES, ENGINES, *(m._REGISTERED for m in (registry, kinds, figures, losses, metrics))]
+    before, modules = [dict(table) for table in tables], set(sys.modules)
+    yield
+    for table, old in zip(tables, before, strict=True):
+        if table != old:
+            table.clear()
+            table.update(old)
+    for name in set(sys.modules) - modules:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and Path(file).is_relative_to(tempfile.gettempdir()):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

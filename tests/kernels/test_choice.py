@@ -85,7 +85,7 @@ def test_unknown_backend_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("APICAL_BACKEND", "cuda")
     with pytest.raises(BackendError, match="APICAL_BACKEND is 'cuda', which is not a backend: set it to 'native'"):
         ada(torch.ones(3))
-    with pytest.raises(BackendError, match="no backend"):
+    with pytest.raises(BackendError, match="not a backend"):
         backend()
 
 

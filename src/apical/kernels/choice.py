@@ -210,7 +210,8 @@ def path(x: Tensor) -> Path:
 
 
 def _second_choice(x: Tensor, wish: str | None, reason: str | None) -> Path:
-    on_cpu, on_gpu = getattr(x, "is_cpu", False), getattr(x, "is_cuda", False)
+    # `is True`: the attributes of a proxy, in a symbolic trace, are proxies that have no truth value.
+    on_cpu, on_gpu = getattr(x, "is_cpu", False) is True, getattr(x, "is_cuda", False) is True
     if wish != "composite" and (on_gpu or (wish == "triton" and _interpreted())):
         obstacle = why_not_triton(x)
         if obstacle is None:
