@@ -452,12 +452,12 @@ def _noise_level(part: Part) -> str:
 
 def _panels(part: Part) -> list[tuple[str, NDArray[Any]]]:
     """The class and the pixels of the samples; nothing where they are no images, or not on this machine."""
-    from apical.report import sheets  # noqa: PLC0415  opens data, and torch with it
+    from apical.report import samples  # noqa: PLC0415  opens data, and torch with it
 
     data = opened(part)
     if data is None:
         return []
-    panels = sheets.gather(data, split="test", count=SAMPLES)
+    panels = samples.gather(data, split="test", count=SAMPLES)
     images = [(p.title.rpartition("\n")[0], p.content) for p in panels if p.kind == "image"]
     return [(title, content) for title, content in images if not isinstance(content, str)]
 

@@ -21,7 +21,7 @@ from apical.data import DataSet, load
 from apical.errors import DataError, InvalidArgumentError, StudyError
 from apical.study.directory import HOME, TEST, Store, open_for
 from apical.study.engines.base import Context, Done, Engine, Job, Options, find, start
-from apical.study.locks import Limits
+from apical.study.leases import Limits
 from apical.study.model import Part, Study
 from apical.study.plan import Plan, plan, spec_of
 from apical.study.results import StudyResults, read

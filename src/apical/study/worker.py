@@ -12,7 +12,7 @@ from apical import files
 from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError
 from apical.study.directory import CHECKPOINT, PROGRESS, SCORES, Store
 from apical.study.engines.base import Context, Job, Outcome, Status
-from apical.study.locks import Heartbeat, Lease
+from apical.study.leases import Heartbeat, Lease
 from apical.study.model import import_all
 from apical.study.plan import Planned
 from apical.train import Event, TestResult, TrialResult, evaluate, run, run_many

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from apical import models
 from apical.data import Batches, DataSet, Split
-from apical.data.keys import number
+from apical.data.randomness import number
 from apical.errors import CheckpointError
 from apical.models.registry import find
 from apical.nn import initialise_

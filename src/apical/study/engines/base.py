@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from apical.errors import InvalidArgumentError, MissingExtraError, unknown
-from apical.study.locks import Limits
+from apical.study.leases import Limits
 
 if TYPE_CHECKING:
     from apical.study.plan import Planned
