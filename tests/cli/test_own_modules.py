@@ -95,9 +95,7 @@ def test_bench_measures_units(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 def test_a_module_that_cannot_be_imported_is_one_sentence(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run([*command.split(), "--import", "no_such_module"]) == 1
     err = capsys.readouterr().err
-    assert err.startswith(
-        "apical: --import no_such_module: there is no module of that name: name one that is"
-    )
+    assert err.startswith("apical: --import no_such_module: there is no module of that name: name one that is")
     assert err.count("\n") == 1
 
 

@@ -10,7 +10,7 @@ from apical import study
 from apical.cli import screen
 from apical.errors import ApicalError
 from apical.study.maintenance import gather
-from apical.study.results import STATES
+from apical.study.model import STATES
 
 pytestmark = pytest.mark.usefixtures("here")
 

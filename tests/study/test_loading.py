@@ -142,7 +142,7 @@ def test_data_of_ones_own_that_is_not_there_is_said_with_line_and_field(
         ("extends = 'demo'\nform = 'curve'", "a curve needs the place of each part or row"),
         (
             "extends = 'demo'\nimports = ['no.such.module']",
-            r"toml:2: imports\[1\]: 'no.such.module': there is no module",
+            r"toml:2: imports\[1\]: 'no.such.module': there is no mod",
         ),
         ("extends = 'demo'\nimports = ['']", r"mine.toml:2: imports\[1\]: '': there is no module of that name"),
         ("extends = 'demo'\ntraining.loss = 'mse'", "demo:.*: parts.1.: loss is 'mse', but digits is a classification"),
