@@ -31,10 +31,8 @@ CURVE = TrialSpec.paper("sin", "mlp-approx", epochs=2, passes=5)
 
 @pytest.fixture(autouse=True)
 def registries(monkeypatch):
-    for module in (metrics, losses):
+    for module in (metrics, losses, kinds, models.registry):
         monkeypatch.setattr(module, "_REGISTERED", {})
-    for module in (kinds, models.registry):
-        monkeypatch.setattr(module, "_REGISTERED", dict(module._REGISTERED))
 
 
 def doubt(log_probabilities, labels):
