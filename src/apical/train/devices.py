@@ -1,7 +1,7 @@
-"""The device of a trial. `Plain` is one CPU process in float32, with torch alone; `Parallel` uses Lightning Fabric.
+"""The device of a trial. `SingleDevice` is one float32 CPU process, torch alone; `Parallel` uses Lightning Fabric.
 
-Both have the same methods, so that there is one training loop. `Plain` exists because Fabric's wrappers cost tens of
-microseconds a step, which is much of the step of a small network.
+Both have the same methods, so that there is one training loop. `SingleDevice` exists because Fabric's wrappers cost
+tens of microseconds a step, which is much of the step of a small network.
 """
 
 from collections.abc import Callable
