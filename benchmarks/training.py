@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from apical import bench, env
 from apical.train import Execution, TrialSpec
-from apical.train.devices import Plain
+from apical.train.devices import SingleDevice
 from apical.train.loop import Reporter, Stop, fit
 from apical.train.session import Session
 from apical.train.trial import open_data
@@ -116,7 +116,7 @@ def measure(model: str, rounds: int, folder: Path) -> list[bench.Timing]:
     spec = TrialSpec.paper("fashion-mnist", model, unit=UNIT, epochs=10**6)
     how = Execution(threads=1)
     data = open_data(spec, how)
-    first, second = (Session(spec, how, Plain(), data, folder) for _ in range(2))
+    first, second = (Session(spec, how, SingleDevice(), data, folder) for _ in range(2))
     inputs, labels = first.train._whole
     second.train = first.train
     candidates = {

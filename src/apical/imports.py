@@ -1,12 +1,14 @@
-"""Imports that wait until they are used: public names, so that `--help` is quick, and optional libraries."""
+"""Imports that wait until they are used (public names, optional libraries), and those of users' modules."""
 
 import importlib
 import sys
+import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from apical.errors import MissingExtraError
+from apical.errors import InvalidArgumentError, MissingExtraError
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
@@ -33,3 +35,30 @@ def optional(module: str, *, extra: str) -> ModuleType:
         raise MissingExtraError(
             f"this needs {error.name}, which is not installed: pip install 'apical[{extra}]'"
         ) from error
+
+
+def of_user(name: str) -> None:
+    """Import a module of the user's, or say what is wrong with it, and where; the caller's sentence has its name."""
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # somebody's module may raise anything
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if (missing and f"{name}.".startswith(f"{missing}.")) or not name or name.startswith("."):
+            raise InvalidArgumentError(
+                "there is no module of that name: name one that is installed, in the folder where you run apical (mine "
+                "for mine.py), or in a folder on PYTHONPATH"
+            ) from error
+        place = "" if isinstance(error, SyntaxError) else _place(error)  # the text of a SyntaxError has it
+        raise InvalidArgumentError(
+            f"the module was found but failed while it was imported ({type(error).__name__}: {error}{place})"
+        ) from error
+
+
+def _place(error: Exception) -> str:
+    """File and line of the last of the user's own code in the traceback, not of apical or another library."""
+    library = Path(importlib.__file__).parent.parent
+    frames = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    others = [library, Path(__file__).parent]
+    own = [(path, line) for path, line in frames if path.is_absolute() and not {*others} & {*path.parents}]
+    own = [(path, line) for path, line in own if "site-packages" not in path.parts] or own[:1]
+    return f", {own[-1][0].name}:{own[-1][1]}" if own else ""

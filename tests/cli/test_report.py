@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from apical.cli import run
+from apical.report import figures
+from apical.report.charts import Gallery
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +90,25 @@ def test_watching_tells_where_and_ends_with_ctrl_c(monkeypatch, capsys) -> None:
     monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", interrupted)
     assert run(["study", "watch", "own", "--refresh", "3"]) == 0
     assert "the report of own, as it grows: http://127.0.0.1:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("figure", "sentence"),
+    [
+        (
+            lambda results: results.nothing,
+            "'mine' cannot be made of study 'own' (AttributeError: 'StudyResults' obj",
+        ),
+        (lambda results: "bars", "figure 'mine' returns str, but must return a chart of apical.report.charts, a Gal"),
+        (lambda results: Gallery("Mine", "", (3,)), "figure 'mine' returns a gallery of int, but must return a chart"),
+    ],
+)
+def test_a_figure_of_ones_own_that_fails_is_named_and_nothing_is_written(
+    figure, sentence: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(figures, "_REGISTERED", {"mine": figure})
+    assert run(["report", "own", "-o", str(tmp_path / "page")]) == 1
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "page").exists()

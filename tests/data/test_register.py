@@ -92,6 +92,7 @@ def test_parts_of_the_users_own_and_images_and_regression(home):
         ({"make": 3}, "make is 3, but must be a function"),
         ({"task": "ranking"}, "unknown task 'ranking'; available: classification, regression"),
         ({"shape": ()}, r"shape is \(\), but must be like"),
+        ({"shape": 2}, r"shape is 2, but must be like \(2,\)"),
         ({"shape": (0, 3)}, r"shape is \(0, 3\)"),
         ({"task": "regression", "classes": 3}, "a regression task has no classes"),
     ],

@@ -126,6 +126,13 @@ def test_a_factory_by_its_path_works_wherever_a_name_does(tmp_path: Path, monkey
             "unknown network 'lenet-5'; did you mean 'lenet'\\? available: mlp-1, .*char-cnn-se, neuron; ",
         ),
         ("xyz", "ada", {}, "unknown network 'xyz'; available: mlp-1"),
+        ("xyz(a=1)", "ada", {}, r"unknown network 'xyz\(a=1\)'; available: mlp-1"),
+        (
+            "mlp-1(hidden=6)",
+            "ada",
+            {},
+            r"'mlp-1\(hidden=6\)': name 'mlp-1' alone, .*dims = { hidden = 6 } in the",
+        ),
         ("lenet", "ada", {"classes": 3}, "'lenet' has no 'classes': its dimensions are in_channels=1, image_size=32"),
         ("lenet", "aad", {}, "unknown unit 'aad'; did you mean 'ada'"),
         ("lenet", None, {}, "invalid unit None"),

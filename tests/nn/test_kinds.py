@@ -367,7 +367,7 @@ def test_torchs_names_can_be_redefined_and_the_papers_cannot(registry: None) -> 
         ({"parameters": {"width": Parameter(0.0, above=0.0)}}, "width is 0.0, but must be greater than 0"),
         ({"parameters": {"width": Parameter("learn", learnable=True)}}, "is learned: say from where on with start="),
         ({"parameters": {"width": Parameter(1.0, tune=(1.0, -1.0), minimum=0.0)}}, "width is -1.0, but must be at"),
-        ({"parameters": {"size": 2.0}}, "called as function\\(x, size=2.0\\) it does not"),
+        ({"parameters": {"size": 2.0}}, r"size=2.0\) it does not \(TypeError: .* unexpected keyword argument 'size'\)"),
         ({"color": "red"}, "color of unit 'other' is 'red', but must be '#rrggbb'"),
         ({"color": ("#000000", "#00000g")}, "but must be '#rrggbb', or one for light and one for dark"),
         ({"basal": "relu"}, "needs one of activation="),
@@ -480,3 +480,11 @@ def test_an_elementwise_function_shows_what_it_is() -> None:
     assert repr(module) == "Elementwise(bump, width=2.0, height=3.0, learned: width)"
     with pytest.raises(InvalidArgumentError, match="num_parameters is 3, but nothing is learned"):
         Elementwise(bump, num_parameters=3, width=2.0)
+
+
+def test_the_values_of_a_grid_are_any_sequence():
+    assert Parameter(1.0, tune=[0.5, 1.0]) == Parameter(1.0, tune=(0.5, 1.0))
+    assert Parameter(1.0, tune=range(2)).tune == (0, 1)
+    for wrong in (0.5, "learn"):
+        with pytest.raises(InvalidArgumentError, match=f"tune is {wrong!r}, but must list the values to try"):
+            Parameter(1.0, tune=wrong)

@@ -10,9 +10,9 @@ import pytest
 from apical import study as studies
 from apical.report import figures
 from apical.report.charts import Bar, Bars, Fit, Line, Lines, Palette, slug
-from apical.report.curves import building_block
 from apical.report.draw import draw, draw_svg, inline
 from apical.report.figures import noisy_samples
+from apical.report.illustrations import building_block
 
 CURVE = """
 title = "Noise"

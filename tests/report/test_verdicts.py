@@ -11,7 +11,7 @@ from apical.report.claims.verdicts import OUTCOMES, RULES, judge, needed_tests
 from apical.report.comparison import Evidence
 from apical.report.gathering import _results_of
 from apical.report.render import latex, markdown
-from apical.study.claim import Claim, Kind
+from apical.study.claim import Claim, ClaimKind
 
 SHIPPED = {"table-fashion-mlp": studies.load("table-fashion-mlp")}
 
@@ -33,8 +33,8 @@ def verdict(results, found: Claim, shipped=SHIPPED):
 def test_every_kind_of_claim_has_a_rule_and_a_judge(fashion) -> None:
     from apical.report.claims.findings import _KINDS
 
-    assert set(Kind.__args__) == set(_KINDS)
-    assert set(Kind.__args__) <= set(RULES)
+    assert set(ClaimKind.__args__) == set(_KINDS)
+    assert set(ClaimKind.__args__) <= set(RULES)
 
 
 def test_a_large_difference_is_reproduced(fashion) -> None:

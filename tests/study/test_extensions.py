@@ -8,7 +8,10 @@ import pytest
 from apical import cli
 from apical.errors import InvalidArgumentError, StudyError
 from apical.study import Options, Study, load, read, register_engine, run
+from apical.study.engines.base import Context, Done, Job, Outcome
 from apical.study.plan import plan
+from apical.study.worker import work
+from apical.train import Execution
 
 Write = Callable[..., Path]
 
@@ -145,6 +148,25 @@ def test_an_engine_of_ones_own_runs_a_study(
     assert "engine 'in-turn' has no option 'queue'; it has workers, cpus, log" in capsys.readouterr().err
     with pytest.raises(InvalidArgumentError, match="has no option 'gpus'"):
         run(load(write(TURNS)), tmp_path / "s", engine="in-turn", options=Options(gpus=1))
+
+
+def test_a_process_does_one_job_at_a_time(module: Callable[[str, str], None], tmp_path: Path) -> None:
+    module("works_at_once", "from apical.study.worker import work\nwork(None, None)\n")
+    job = Job("train", ())
+    context = Context(directory=tmp_path, execution=Execution(), imports=("works_at_once",))
+    for _ in range(2):  # the first job does not stay in the way of the next
+        with pytest.raises(
+            StudyError, match=r"at work on another job, .* an engine runs one job at a time per process"
+        ):
+            work(job, context)
+
+
+def test_outcomes_may_come_in_a_list() -> None:
+    outcome = Outcome("digest", "done")
+    done = Done(Job("train", ()), [outcome])
+    assert done == Done(Job("train", ()), (outcome,))
+    assert not done.died
+    assert Done(Job("train", ()), []).died
 
 
 @pytest.mark.parametrize("name", ["local", "in turn", ""])

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from apical import study
-from apical.study import driver, locks
+from apical.study import driver, leases
 
 RUN = """
     import sys
@@ -30,7 +30,7 @@ def workers(folder):
     found = set()
     for path in (folder / "claims").glob("[0-9a-f]*.json"):
         said = json.loads(path.read_text())
-        if locks.started(said["pid"]) == said["started"]:
+        if leases.started(said["pid"]) == said["started"]:
             found.add(said["pid"])
     return sorted(found)
 

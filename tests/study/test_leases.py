@@ -1,4 +1,4 @@
-"""Claims: exclusive, alive while their holder is, and never mistaken for one another."""
+"""Leases: exclusive, alive while their holder is, and never mistaken for one another."""
 
 import json
 import os
@@ -8,8 +8,7 @@ import textwrap
 
 import pytest
 
-from apical.study import locks
-from apical.study.locks import Heartbeat, Leases, Limits
+from apical.study.leases import Heartbeat, Leases, Limits, started
 
 
 @pytest.fixture
@@ -18,13 +17,13 @@ def leases(tmp_path):
 
 
 def age(lease, seconds):
-    """As if nobody had touched the claim for so long."""
+    """As if nobody had touched the lease for so long."""
     now = lease.path.stat().st_mtime
     os.utime(lease.path, (now - seconds, now - seconds))
 
 
 def pretend(lease, **changes):
-    """As if another process had made the claim."""
+    """As if another process had made the lease."""
     when = lease.path.stat().st_mtime
     lease.path.write_text(json.dumps(json.loads(lease.path.read_text()) | changes))
     os.utime(lease.path, (when, when))
@@ -76,9 +75,9 @@ def test_a_process_that_got_a_dead_ones_number_does_not_keep_its_claim(leases):
 def test_a_zombie_is_dead():
     process = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert locks.started(process.pid) is None
+    assert started(process.pid) is None
     process.wait()
-    assert locks.started(os.getpid()) is not None
+    assert started(os.getpid()) is not None
 
 
 def test_two_that_saw_the_same_dead_claim_cannot_both_take_it(leases, monkeypatch):

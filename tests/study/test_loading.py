@@ -140,12 +140,37 @@ def test_data_of_ones_own_that_is_not_there_is_said_with_line_and_field(
         ("format = 2", r"mine.toml:1: format: input should be 1, not 2"),
         ("extends = 'demo'\nonly_rows = ['nothing']", "no row is left to train"),
         ("extends = 'demo'\nform = 'curve'", "a curve needs the place of each part or row"),
-        ("extends = 'demo'\nimports = ['no.such.module']", r"mine.toml:2: imports\[1\]: .*cannot be imported"),
+        (
+            "extends = 'demo'\nimports = ['no.such.module']",
+            r"toml:2: imports\[1\]: 'no.such.module': there is no mod",
+        ),
+        ("extends = 'demo'\nimports = ['']", r"mine.toml:2: imports\[1\]: '': there is no module of that name"),
         ("extends = 'demo'\ntraining.loss = 'mse'", "demo:.*: parts.1.: loss is 'mse', but digits is a classification"),
     ],
 )
 def test_one_sentence_says_what_is_wrong(write: Write, text: str, said: str) -> None:
     assert re.search(said, refusal(write(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("\n\ndef f():\n    return 1 + ''\n\n\nf()\n", r"\(TypeError: unsupported operand .*, fails_in_a_study.py:4\)"),
+        ("import no_such_module_at_all", r"\(ModuleNotFoundError: No module named 'no_.*, fails_in_a_study.py:1\)"),
+        ("import json\n\njson.loads('{')", r"\(JSONDecodeError: .*, fails_in_a_study.py:3\)"),
+        ("import apical\napical.register_unit('ada')", r"\(InvalidArgumentError: .*, fails_in_a_study.py:2\)"),
+        ("1 +", r"\(SyntaxError: invalid syntax \(fails_in_a_study.py, line 1\)\)"),
+    ],
+)
+def test_a_module_that_fails_says_where_and_nothing_follows_from_it(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, cause: str
+) -> None:
+    (tmp_path / "fails_in_a_study.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    study = "title = 'x'\nimports = ['fails_in_a_study']\n[[parts]]\nname = 'p'\ndata = 'digits'\nmodel = 'mlp-1'\n"
+    said = refusal(write(f"{study}[[rows]]\nunit = 'registered_there'\n"))
+    sentence = rf"mine.toml:2: imports\[1\]: 'fails_in_a_study': the module was found but failed .*{cause}"
+    assert re.fullmatch(f".*{sentence}", said)
 
 
 def test_files_that_are_none() -> None:

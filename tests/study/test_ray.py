@@ -14,7 +14,7 @@ from apical import study
 from apical.errors import CheckpointError, InvalidArgumentError, StudyError
 from apical.study import driver
 from apical.study.directory import ATTEMPT, CHECKPOINT
-from apical.study.locks import RELEASED
+from apical.study.leases import RELEASED
 from apical.train import Execution, TrialResult, checkpoint
 
 SMALL = {"object_store_memory": 80 * 2**20, "include_dashboard": False}

@@ -12,7 +12,7 @@ from apical import study
 from apical.study import driver
 from apical.study.directory import ATTEMPT, CHECKPOINT, RESULT
 from apical.study.engines.base import Context, Job
-from apical.study.locks import Limits
+from apical.study.leases import Limits
 from apical.study.plan import plan
 from apical.study.worker import work
 from apical.train import Execution

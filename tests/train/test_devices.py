@@ -11,7 +11,7 @@ import torch
 from apical.errors import InvalidArgumentError
 from apical.train import Execution, TrialSpec, run
 from apical.train.checkpoint import load
-from apical.train.devices import Parallel, Plain, engine
+from apical.train.devices import Parallel, SingleDevice, runtime
 from apical.train.result import LAST
 
 ONE_THREAD = Execution(threads=1)
@@ -21,17 +21,17 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:lightning_fabric.*"
 
 def test_fabric_serves_what_plain_torch_does_not():
     spec = TrialSpec(data="digits", model="mlp-1")
-    assert type(engine(spec, Execution(device="cpu"))) is Plain
-    assert type(engine(replace(spec, precision="bf16-mixed"), Execution(device="cpu"))) is Parallel
-    assert type(engine(spec, Execution(device="cpu", devices=2, strategy="ddp"))) is Parallel
+    assert type(runtime(spec, Execution(device="cpu"))) is SingleDevice
+    assert type(runtime(replace(spec, precision="bf16-mixed"), Execution(device="cpu"))) is Parallel
+    assert type(runtime(spec, Execution(device="cpu", devices=2, strategy="ddp"))) is Parallel
     with pytest.raises(InvalidArgumentError, match="strategy='dpp'"):
-        engine(spec, Execution(device="cpu", strategy="dpp"))
+        runtime(spec, Execution(device="cpu", strategy="dpp"))
 
 
 def test_float16_on_the_cpu_is_refused_rather_than_replaced():
     spec = TrialSpec(data="digits", model="mlp-1", precision="16-mixed")
     with pytest.raises(InvalidArgumentError, match="use bf16-mixed or 32"):
-        engine(spec, Execution(device="cpu"))
+        runtime(spec, Execution(device="cpu"))
 
 
 @pytest.mark.slow
@@ -44,7 +44,7 @@ def test_a_compiled_network_trains_alike_and_records_gradients(spec, tmp_path):
 
 def test_one_device_by_fabric_gives_the_bits_of_plain_torch(spec, tmp_path, monkeypatch):
     plain = run(spec, ONE_THREAD, tmp_path / "plain")
-    monkeypatch.setattr("apical.train.devices.Plain", lambda: Parallel(spec, Execution(device="cpu")))
+    monkeypatch.setattr("apical.train.devices.SingleDevice", lambda: Parallel(spec, Execution(device="cpu")))
     fabric = run(spec, ONE_THREAD, tmp_path / "fabric")
     assert fabric.history == plain.history
     a, b = (load(r.directory / LAST).tensors for r in (plain, fabric))

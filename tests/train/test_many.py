@@ -10,7 +10,7 @@ from apical.errors import InvalidArgumentError, TrainingError
 from apical.train import Execution, TrialResult, TrialSpec, evaluate, predict, run, run_many, stack_key
 from apical.train import session as alone
 from apical.train.checkpoint import load
-from apical.train.devices import Plain
+from apical.train.devices import SingleDevice
 from apical.train.result import RESULT
 from apical.train.session import Feed, Session, build, dims_for
 from apical.train.stack import session as together
@@ -63,14 +63,14 @@ def folders(tmp_path, specs, name="stacked"):
 
 def losses_alone(spec, steps):
     """The loss of each of the first steps, by the loop of one trial."""
-    session = Session(spec, ONE_THREAD, Plain(), open_data(spec, ONE_THREAD), None)
+    session = Session(spec, ONE_THREAD, SingleDevice(), open_data(spec, ONE_THREAD), None)
     found = []
     while len(found) < steps:
         session.begin_epoch()
         for inputs, labels in session.train.epoch(session.epoch):
             loss = session.criterion(session.model(inputs), labels)
             session.optimiser.zero_grad()
-            session.engine.backward(loss)
+            session.runtime.backward(loss)
             session.optimiser.step()
             found.append(loss.item())
         session.epoch += 1
@@ -123,7 +123,7 @@ def test_first_weights_and_data_order_are_those_of_the_trial_alone_bit_for_bit(n
             alone = build(spec, dims_for(spec, data)).state_dict()
             assert alone.keys() == member.network.state_dict().keys()
             assert all(torch.equal(t, alone[key]) for key, t in member.network.state_dict().items())
-            order = Session(spec, ONE_THREAD, Plain(), data, None).train
+            order = Session(spec, ONE_THREAD, SingleDevice(), data, None).train
             for epoch in range(2):
                 pairs = zip(order.epoch(epoch), session.train.epoch(epoch), strict=True)
                 assert all(torch.equal(a[0], b[0]) and torch.equal(a[1], b[1]) for a, b in pairs)

@@ -8,7 +8,7 @@ import torch
 
 from apical.train import Execution, TrialSpec
 from apical.train import losses as losses_by_name
-from apical.train.devices import Plain
+from apical.train.devices import SingleDevice
 from apical.train.optimisation import FastStep, optimiser_of
 from apical.train.session import Feed, build, dims_for
 from apical.train.stack.activations import Fused, StackedAdam
@@ -28,7 +28,12 @@ UNSTABLE = {
 
 def batches(spec, steps, dtype):
     feed = Feed(
-        open_data(spec, Execution()).train, spec.batch, passes=1, seed=spec.seed, shuffle=True, device=Plain.device
+        open_data(spec, Execution()).train,
+        spec.batch,
+        passes=1,
+        seed=spec.seed,
+        shuffle=True,
+        device=SingleDevice.device,
     )
     found = chain.from_iterable(feed.epoch(epoch) for epoch in count())
     return [(x.to(dtype), y if spec.loss == "cross-entropy" else y.to(dtype)) for x, y in islice(found, steps)]

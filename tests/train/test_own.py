@@ -31,10 +31,8 @@ CURVE = TrialSpec.paper("sin", "mlp-approx", epochs=2, passes=5)
 
 @pytest.fixture(autouse=True)
 def registries(monkeypatch):
-    for module in (metrics, losses):
+    for module in (metrics, losses, kinds, models.registry):
         monkeypatch.setattr(module, "_REGISTERED", {})
-    for module in (kinds, models.registry):
-        monkeypatch.setattr(module, "_REGISTERED", dict(module._REGISTERED))
 
 
 def doubt(log_probabilities, labels):
@@ -216,6 +214,39 @@ def test_what_cannot_be_meant_is_refused(register, change, sentence):
     call = {"name": "own", "compute": doubt} | ({"larger_is_better": True} if register is register_metric else {})
     with pytest.raises(InvalidArgumentError, match=sentence):
         register(**call | change)
+
+
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        ({"format": "%.3f"}, "format of metric 'own' is '%.3f', but must be what Python's format.* such as '.3f'"),
+        ({"format": 3}, "format of metric 'own' is 3"),
+        ({"per_sample": lambda o, y: o.argmax(1) == y}, r"'own' must return a float .* returns a bool array \(4,\)"),
+        ({"per_sample": lambda o, y: 1 - o}, r"returns a float32 array \(4, 3\)"),
+        ({"per_sample": lambda o, y: 0.5}, "for 4 samples it returns a float"),
+        ({"per_sample": lambda o: o[:, 0]}, "for 4 samples it raises TypeError: .* takes 1 positional argument"),
+        ({"per_sample": lambda o, y: o - y[:, None, None], "task": "regression"}, "metric 'own' must return"),
+    ],
+)
+def test_a_metric_is_checked_when_it_is_registered(facts, sentence):
+    with pytest.raises(InvalidArgumentError, match=sentence):
+        register_metric("own", compute=doubt, larger_is_better=True, **facts)
+    assert "own" not in metrics.names()
+
+
+@pytest.mark.parametrize("per_sample", [lambda o, y: abs(o - y)[:, 0], lambda o, y: abs(o[:, 0] - y)])
+def test_errors_of_a_regression_may_expect_targets_with_or_without_a_dimension(per_sample):
+    register_metric("own", compute=doubt, larger_is_better=False, task="regression", per_sample=per_sample)
+    assert metrics.find("own").per_sample is per_sample
+
+
+def test_a_metric_that_fails_in_a_trial_is_named(tmp_path):
+    register_metric("own", compute=lambda o, y: o.no_such_thing(), larger_is_better=True)
+    sentence = r"compute of metric 'own' gives no number \(AttributeError: 'Tensor' object has no attribute 'no_such_"
+    with pytest.raises(TrainingError, match=sentence):
+        run(MLP, ONE_THREAD, tmp_path / "alone")
+    with pytest.raises(TrainingError, match=sentence):
+        run_many([replace(MLP, unit=u) for u in ("ada", "relu")], ONE_THREAD, [tmp_path / u for u in ("ada", "relu")])
 
 
 def test_descriptors_and_specs_are_read_without_torch():

@@ -8,7 +8,7 @@ import torch
 from apical import data
 from apical.nn import PyramidalLinear
 from apical.train import TrialSpec
-from apical.train.devices import Plain
+from apical.train.devices import SingleDevice
 from apical.train.session import Feed, Session, build, dims_for
 from apical.train.spec import Execution
 
@@ -51,7 +51,7 @@ def order(session, epoch):
 
 def test_the_order_depends_on_seed_and_epoch_alone(tmp_path):
     def session(**changes):
-        return Session(replace(SPEC, **changes), Execution(), Plain(), data.load("digits"), tmp_path)
+        return Session(replace(SPEC, **changes), Execution(), SingleDevice(), data.load("digits"), tmp_path)
 
     one, other = session(), session(unit="pynada", model="mlp-1", dims={}, learning_rate=0.5, epochs=99)
     assert torch.equal(order(one, 0), order(other, 0))

@@ -126,14 +126,14 @@ def show(
 
     Images, spectrograms or texts of one split, with corruptions if you like.
     """
-    from apical.report import sheets  # noqa: PLC0415  only this command draws
+    from apical.report import samples  # noqa: PLC0415  only this command draws
 
     if not output.parent.is_dir():
         raise InvalidArgumentError(f"-o is {output}, but the folder {output.parent} does not exist: create it first")
     with progress_bar() as report:
         loaded = data.load(name, root, partial=partial, progress=report)
     loaded = data.corrupt(loaded, *(corrupt or ()))
-    panels = sheets.gather(loaded, split=split, count=count, seed=seed)
+    panels = samples.gather(loaded, split=split, count=count, seed=seed)
     marks = [f"{name}, {split}", *([loaded.partial] if loaded.partial else []), *map(str, loaded.corruptions)]
-    sheets.draw(panels, output, title=", ".join(marks))
+    samples.draw(panels, output, title=", ".join(marks))
     print(f"wrote {output}: {len(panels)} samples")

@@ -12,7 +12,7 @@ from apical.cli.options import command, shown
 from apical.convert import convert_
 from apical.errors import InvalidArgumentError
 from apical.kernels import backend
-from apical.report import curves
+from apical.report import illustrations
 from apical.study import StudyResults
 
 app = command()
@@ -32,12 +32,12 @@ def demo(
     _show_xor()
     _show_conversion()
     picture = output / "ada.svg"
-    curves.draw_overview(picture, curves.ada_curves(), curves.xor_surface())
+    illustrations.draw_overview(picture, illustrations.ada_curves(), illustrations.xor_surface())
     print(f"\nwrote {picture}")
     if train:
-        curves_ = _run_study("approximation", output, "A hidden layer of 20 units learns sin(x) and sin(x)/x")
+        approximated = _run_study("approximation", output, "A hidden layer of 20 units learns sin(x) and sin(x)/x")
         digits = _run_study("demo", output, "Twelve kinds of neurons learn to read digits")
-        page = report.write([digits, curves_], output / "report")
+        page = report.write([digits, approximated], output / "report")
         print(f"\nwrote {page}: open it in a browser")
 
 
@@ -52,17 +52,17 @@ def _run_study(name: str, output: Path, words: str) -> StudyResults:
 
 
 def _show_ada() -> None:
-    (curve,) = curves.ada_curves(alphas=(1.0,))[:1]
+    (curve,) = illustrations.ada_curves(alphas=(1.0,))[:1]
     print("ADA(x) = max(0, x) * exp(c - alpha * x), here alpha = 1 and c = 0: it peaks at x = 1/alpha\n")
-    print(curves.plot_text(curve))
+    print(illustrations.plot_text(curve))
     print(f"\ncomputed by {backend()}")
 
 
 def _show_xor() -> None:
-    outputs = curves.xor_neuron(curves.XOR_POINTS)
+    outputs = illustrations.xor_neuron(illustrations.XOR_POINTS)
     print("\nOne neuron, ADA(5 a + 5 b - 4) with alpha = c = 1, computes XOR (Lemma 1 of the paper):\n")
     print("   a  b   output   rounded")
-    for (a, b), value in zip(curves.XOR_POINTS.int().tolist(), outputs.tolist(), strict=True):
+    for (a, b), value in zip(illustrations.XOR_POINTS.int().tolist(), outputs.tolist(), strict=True):
         print(f"   {a}  {b}    {value:.4f}   {round(value)}")
 
 

@@ -1,12 +1,12 @@
 """Options that several commands have."""
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from apical import imports
 from apical.errors import InvalidArgumentError
 from apical.study.directory import HOME, STUDY
 
@@ -26,15 +26,9 @@ Root = Annotated[
 def _imported(modules: list[str] | None) -> list[str] | None:
     for name in modules or ():
         try:
-            import_module(name)
-        except Exception as error:  # somebody's module may raise anything
-            absent = isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]
-            fault = (
-                "there is no such module: name one that is installed or in the folder you work in, mine for mine.py"
-                if absent
-                else f"its import failed ({type(error).__name__}: {error}); --debug shows where"
-            )
-            raise InvalidArgumentError(f"--import {name}: {fault}") from error
+            imports.of_user(name)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"--import {name}: {error}") from error
     return modules
 
 

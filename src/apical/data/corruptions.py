@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from apical.data.dataset import Corruption, DataSet, Split
 from apical.data.inputs import Images, Numbers
-from apical.data.keys import generator
+from apical.data.randomness import generator
 from apical.errors import InvalidArgumentError, unknown
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from apical.data.inputs import Draw, Images, Input, Source
-from apical.data.keys import Keys, generator
+from apical.data.randomness import Keys, generator
 from apical.data.recipe import Task
 from apical.data.split import Parts
 from apical.errors import InvalidArgumentError

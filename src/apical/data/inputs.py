@@ -15,7 +15,7 @@ from torch import Tensor
 from apical.data import audio
 from apical.data.checks import read_file
 from apical.data.images import open_image
-from apical.data.keys import Keys, normal, uniform
+from apical.data.randomness import Keys, normal, uniform
 from apical.data.store import Store
 
 RESIDENT_LIMIT = 128 << 20

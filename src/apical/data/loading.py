@@ -21,8 +21,8 @@ from apical.data.checks import is_text, read_file, reading
 from apical.data.dataset import DataSet, three_splits
 from apical.data.images import SUFFIXES, open_image
 from apical.data.inputs import Codes, ImageFiles, Images, Input, Mapped, Memory, Numbers, Source, Spectrograms
-from apical.data.keys import keys_of
 from apical.data.preparation import partial_mark, prepare
+from apical.data.randomness import keys_of
 from apical.data.recipe import Arrays, Recipe, Task
 from apical.data.registry import RECIPES, get
 from apical.data.split import Parts, cut, random_split, split_hash

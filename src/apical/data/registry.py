@@ -72,7 +72,8 @@ def register(
         raise InvalidArgumentError(f"data set {name!r}: make is {make!r}, but must be a function without arguments")
     if task not in TASKS:
         raise InvalidArgumentError(unknown("task", task, TASKS))
-    if not shape or any(not isinstance(n, int) or n < 1 for n in shape):
+    sizes = tuple(shape) if isinstance(shape, Sequence) else ()
+    if not sizes or any(not isinstance(n, int) or n < 1 for n in sizes):
         raise InvalidArgumentError(f"data set {name!r}: shape is {shape!r}, but must be like (2,) or (3, 32, 32)")
     if task == "regression" and (class_names or classes):
         raise InvalidArgumentError(f"data set {name!r}: a regression task has no classes")
@@ -82,7 +83,7 @@ def register(
         store=name,
         kind="numbers",
         task=task,
-        shape=tuple(shape),
+        shape=sizes,
         classes=classes,
         class_names=tuple(class_names) if class_names else None,
         make=lambda _: make(),  # type: ignore[arg-type, return-value]

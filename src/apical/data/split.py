@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from apical.data.keys import generator
+from apical.data.randomness import generator
 
 Rows = NDArray[np.int64]
 SEED = 357

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from apical import files, imports
 from apical.data.archives import Progress, silent
 from apical.data.checks import reading, unreadable
-from apical.data.keys import keys_of
+from apical.data.randomness import keys_of
 from apical.data.split import Parts, split_hash
 from apical.errors import DataError, unknown
 

@@ -87,6 +87,13 @@ def find(name: str) -> Network:
         return network
     if isinstance(name, str) and ":" in name:
         return Network(_imported(name))
+    known, bracket, rest = str(name).partition("(")
+    if bracket and known.strip() in names():
+        dims = rest.rstrip(" )").replace("=", " = ") or "..."
+        raise InvalidArgumentError(
+            f"unknown network {name!r}: name {known.strip()!r} alone, its dimensions go beside it: "
+            f"dims = {{ {dims} }} in the part of a study file"
+        )
     more = "apical.models.register adds others, and 'package.module:factory' names a function of your own"
     raise InvalidArgumentError(unknown("network", name, names(), more))
 

@@ -99,19 +99,22 @@ def check_factory(kind: Kind) -> None:
     """Refuse what gives no module, or, as a function, no tensor like its input, before a network is half built."""
     defaults = {p.name: p.default for p in kind.parameters}
     thing = target(kind)
-    with suppress(Exception):  # whatever it is, the sentence below says what to give instead
+    cause = ""
+    try:
         if _works(kind, thing, defaults):
             return
+    except Exception as error:  # whatever it is, the sentence below says what to give instead
+        cause = f" ({type(error).__name__}: {error})"
     arguments = ", ".join(f"{p.argument or p.name}={p.default!r}" for p in kind.parameters)
     if kind.form == "function":
         raise InvalidArgumentError(
             f"function of unit {kind.name!r} is {thing!r}, but must return a tensor of the shape of its input: called "
-            f"as function(x{', ' if arguments else ''}{arguments}) it does not"
+            f"as function(x{', ' if arguments else ''}{arguments}) it does not{cause}"
         )
     called = f"called as activation({arguments})" if arguments else "called without arguments"
     raise InvalidArgumentError(
         f"activation of unit {kind.name!r} is {thing!r}, but must be a factory: {called}, it returns a "
-        "module, e.g. nn.GELU or lambda: MyActivation(2.0)"
+        f"module, e.g. nn.GELU or lambda: MyActivation(2.0){cause}"
     )
 
 

@@ -5,7 +5,7 @@ them by name and takes those of users.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -43,8 +43,14 @@ class Parameter:
     choices: tuple[str, ...] = ()
     learnable: bool = False
     start: float | None = None
-    tune: tuple[float | str, ...] | None = None
+    tune: Sequence[float | str] | None = None
     argument: str = ""
+
+    def __post_init__(self) -> None:
+        if self.tune is not None:
+            if isinstance(self.tune, str) or not isinstance(self.tune, Iterable):
+                raise InvalidArgumentError(f"tune is {self.tune!r}, but must list the values to try, e.g. (0.5, 1.0)")
+            object.__setattr__(self, "tune", tuple(self.tune))
 
     def check(self, value: Any, name: str = "") -> float | str:
         """The value as a unit keeps it, or the sentence that says what is allowed; `name` stands in that sentence."""

@@ -45,13 +45,33 @@ def galleries(study: str, results: StudyResults) -> list[Gallery]:
     begins the names of the charts.
     """
     shown = []
-    for name, figure in (*_built_in().items(), *_REGISTERED.items()):
-        made = figure(results)
-        gallery = Gallery(name, "", (made,), _legend((made,))) if isinstance(made, Chart) else made
+    made = {name: figure(results) for name, figure in _built_in().items()}
+    made |= {name: _of_user(name, figure, results) for name, figure in _REGISTERED.items()}
+    for name, figure in made.items():
+        gallery = Gallery(name, "", (figure,), _legend((figure,))) if isinstance(figure, Chart) else figure
         if gallery is not None and gallery.charts:
             charts = tuple(replace(chart, name=f"{study}-{chart.name}") for chart in gallery.charts)
             shown.append(replace(gallery, charts=charts))
     return shown
+
+
+def _of_user(name: str, figure: Figure, results: StudyResults) -> Gallery | Chart | None:
+    """What a registered figure gives, or one sentence about what is wrong with it."""
+    try:
+        made: object = figure(results)
+    except Exception as error:  # somebody's function may raise anything
+        raise InvalidArgumentError(
+            f"figure {name!r} cannot be made of study {results.study.name!r} ({type(error).__name__}: {error})"
+        ) from error
+    charts = made.charts if isinstance(made, Gallery) else (made,)
+    if made is None or (isinstance(made, Gallery | Chart) and all(isinstance(chart, Chart) for chart in charts)):
+        return made
+    kinds = ", ".join(dict.fromkeys(type(chart).__name__ for chart in charts if not isinstance(chart, Chart)))
+    where = "a gallery of " if isinstance(made, Gallery) else ""
+    raise InvalidArgumentError(
+        f"figure {name!r} returns {where}{kinds}, but must return a chart of apical.report.charts, a Gallery of those, "
+        "or None"
+    )
 
 
 def _built_in() -> dict[str, Figure]:
@@ -452,12 +472,12 @@ def _noise_level(part: Part) -> str:
 
 def _panels(part: Part) -> list[tuple[str, NDArray[Any]]]:
     """The class and the pixels of the samples; nothing where they are no images, or not on this machine."""
-    from apical.report import sheets  # noqa: PLC0415  opens data, and torch with it
+    from apical.report import samples  # noqa: PLC0415  opens data, and torch with it
 
     data = opened(part)
     if data is None:
         return []
-    panels = sheets.gather(data, split="test", count=SAMPLES)
+    panels = samples.gather(data, split="test", count=SAMPLES)
     images = [(p.title.rpartition("\n")[0], p.content) for p in panels if p.kind == "image"]
     return [(title, content) for title, content in images if not isinstance(content, str)]
 

@@ -341,6 +341,6 @@ def progress(section: Section) -> str:
 
 
 def _overview() -> tuple[Gallery, ...]:
-    from apical.report.curves import building_block  # noqa: PLC0415  computes ADA, with torch
+    from apical.report.illustrations import building_block  # noqa: PLC0415  computes ADA, with torch
 
     return (building_block(),)

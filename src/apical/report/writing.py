@@ -35,9 +35,9 @@ def write(studies: Sequence[StudyResults], folder: str | Path, *, compare: bool 
     diffs = [compare_studies(*studies)] if compare else []
     target = Path(folder)
     try:
+        report = gather(studies)  # first: a user's figure that fails leaves nothing half written
         for place in (target, target / "figures", target / "tables"):
             place.mkdir(parents=True, exist_ok=True)
-        report = gather(studies)
         drawings = {c.name: draw.draw(c, target / "figures", report.palette) for c in report.charts}
         page = _small_page(report, drawings, diffs)
         for name, text in _texts(report, page).items():

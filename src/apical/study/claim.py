@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from apical.study.config.toml import CLAIMS, PAPER
 
-Kind = Literal["better", "gain", "largest", "value", "range", "cost", "stable", "solves", "vanishing"]
+ClaimKind = Literal["better", "gain", "largest", "value", "range", "cost", "stable", "solves", "vanishing"]
 """What is checked of the rows `a` (and `b`) on `metric`:
 
 - better: every a beats its b. `pairing`: "each" pairs them in order, "all" compares every a with every b. `share` of
@@ -43,7 +43,7 @@ class Claim(BaseModel):
     id: str
     text: str
     where: str
-    kind: Kind
+    kind: ClaimKind
     study: str = ""
     a: Annotated[tuple[str, ...], Field(min_length=1)]
     b: tuple[str, ...] = ()

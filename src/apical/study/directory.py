@@ -3,7 +3,7 @@
     study.json                     the study, frozen when the directory was made
     trials/<digest>/               a finished trial: it never runs again
     attempts/<digest>.<token>/     a trial in training, by the process whose lease has this token
-    claims/<key>.<number>.json     leases: who works on what (see `locks`)
+    claims/<key>.<number>.json     leases: who works on what (see `leases`)
     failed/<digest>.json           why a trial cannot be run
     commands.jsonl                 what was asked of this directory, when and where
 
@@ -28,7 +28,7 @@ from typing import Any, Final, Self
 
 from apical import __version__, files
 from apical.errors import StudyError
-from apical.study.locks import Lease, Leases, Limits
+from apical.study.leases import Lease, Leases, Limits
 from apical.study.model import Study
 
 FORMAT: Final = 1

@@ -21,7 +21,7 @@ from apical.data import DataSet, load
 from apical.errors import DataError, InvalidArgumentError, StudyError
 from apical.study.directory import HOME, TEST, Store, open_for
 from apical.study.engines.base import Context, Done, Engine, Job, Options, find, start
-from apical.study.locks import Limits
+from apical.study.leases import Limits
 from apical.study.model import Part, Study
 from apical.study.plan import Plan, plan, spec_of
 from apical.study.results import StudyResults, read
@@ -206,7 +206,8 @@ def _trained(study: Study) -> list[Part]:
 def stack_size(study: Study, how: Execution, *, stack: bool, memory: float | None) -> int:
     """Trials in a stack: 1 where none is wanted or nothing can be stacked here; `memory` is in bytes, of one worker."""
     specs = [spec_of(part, "pynrelu") for part in study.parts]
-    able = [spec for spec in specs if why_alone(spec, how) is None and type(devices.engine(spec, how)) is devices.Plain]
+    here = [spec for spec in specs if type(devices.runtime(spec, how)) is devices.SingleDevice]
+    able = [spec for spec in here if why_alone(spec, how) is None]
     if not stack or study.stack == 1 or not able:
         return 1
     if memory is None:

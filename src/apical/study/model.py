@@ -8,11 +8,11 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from importlib import import_module
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer
 
+from apical import imports
 from apical.errors import InvalidArgumentError, StudyError
 from apical.nn import Unit, kinds
 from apical.train import metrics
@@ -256,9 +256,6 @@ def import_all(modules: Iterable[str]) -> None:
     """Import each module, or say which one cannot be."""
     for name in modules:
         try:
-            import_module(name)
-        except Exception as error:  # whatever the user's module raises, the sentence says which one it was
-            raise StudyError(
-                f"imports: {name!r} cannot be imported ({type(error).__name__}: {error}): give a module that is "
-                "installed, in the folder where you run apical, or in a folder on PYTHONPATH"
-            ) from error
+            imports.of_user(name)
+        except InvalidArgumentError as error:
+            raise StudyError(f"imports: {name!r}: {error}") from error

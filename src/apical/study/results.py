@@ -259,7 +259,7 @@ class _Reader:
 
     def reason(self, digest: str) -> str:
         if digest in self.state.damaged:
-            return f"{self.store.trial(digest)} is damaged: apical study retry runs it again"
+            return f"{self.store.trial(digest)} is damaged: apical study retry NAME, and run again"
         return str(self.store.failure(digest).get("reason", ""))
 
 
@@ -292,5 +292,6 @@ def missing(study_state: StudyState) -> list[str]:
         said.append(f"{tests} trials are not tested")
     failed = [t for t in study_state.known if t.digest in study_state.failed]
     if failed:
-        said.append(f"{len({t.digest for t in failed})} trials failed: apical study retry runs them again")
+        count = len({t.digest for t in failed})
+        said.append(f"{count} trials failed: fix the cause, then: apical study retry NAME, and run again")
     return said

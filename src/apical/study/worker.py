@@ -7,12 +7,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
+from threading import Lock
 
 from apical import files
-from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError
+from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError, StudyError
 from apical.study.directory import CHECKPOINT, PROGRESS, SCORES, Store
 from apical.study.engines.base import Context, Job, Outcome, Status
-from apical.study.locks import Heartbeat, Lease
+from apical.study.leases import Heartbeat, Lease
 from apical.study.model import import_all
 from apical.study.plan import Planned
 from apical.train import Event, TestResult, TrialResult, evaluate, run, run_many
@@ -20,6 +21,7 @@ from apical.train.evaluation import OUTPUTS
 
 TELL_EVERY = 0.5
 """Seconds between two notes of a trial's progress."""
+_WORKING = Lock()
 
 
 class LeaseLostError(Exception):
@@ -48,11 +50,19 @@ class Held:
 
 def work(job: Job, context: Context) -> list[Outcome]:
     """Do a job; trials that are finished, or leased by others, are skipped. An exception becomes an outcome."""
-    import_all(context.imports)
-    store = Store.open(context.directory, limits=context.limits)
-    if job.kind == "train":
-        return _with_leases(_train_all, job.trials, store, context)
-    return [outcome for trial in job.trials for outcome in _with_leases(_test_all, (trial,), store, context)]
+    if not _WORKING.acquire(blocking=False):
+        raise StudyError(
+            "this process is at work on another job, and both would draw from torch's one random state: an engine runs "
+            "one job at a time per process, so give each worker a process of its own"
+        )
+    try:
+        import_all(context.imports)
+        store = Store.open(context.directory, limits=context.limits)
+        if job.kind == "train":
+            return _with_leases(_train_all, job.trials, store, context)
+        return [outcome for trial in job.trials for outcome in _with_leases(_test_all, (trial,), store, context)]
+    finally:
+        _WORKING.release()
 
 
 def _with_leases(

@@ -1,7 +1,7 @@
-"""The device of a trial. `Plain` is one CPU process in float32, with torch alone; `Parallel` uses Lightning Fabric.
+"""The device of a trial. `SingleDevice` is one float32 CPU process, torch alone; `Parallel` uses Lightning Fabric.
 
-Both have the same methods, so that there is one training loop. `Plain` exists because Fabric's wrappers cost tens of
-microseconds a step, which is much of the step of a small network.
+Both have the same methods, so that there is one training loop. `SingleDevice` exists because Fabric's wrappers cost
+tens of microseconds a step, which is much of the step of a small network.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Agreed(NamedTuple):
     stop: bool
 
 
-class Plain:
+class SingleDevice:
     """One process on the CPU, in float32."""
 
     rank, world = 0, 1
@@ -79,7 +79,7 @@ class Plain:
         """Continue from `state`."""
 
 
-class Parallel(Plain):
+class Parallel(SingleDevice):
     """Any devices, precision and strategy that Fabric knows."""
 
     def __init__(self, spec: TrialSpec, execution: Execution) -> None:
@@ -139,13 +139,13 @@ class Parallel(Plain):
             self.fabric._precision.load_state_dict(state)
 
 
-def engine(spec: TrialSpec, execution: Execution) -> Plain:
+def runtime(spec: TrialSpec, execution: Execution) -> SingleDevice:
     """The side that can do what is asked."""
     on_cpu = execution.device == "cpu" or (execution.device == "auto" and not _accelerator())
     if on_cpu and spec.precision == "16-mixed":  # Fabric would quietly take bf16: another trial than the spec names
         raise InvalidArgumentError("precision is '16-mixed', but the CPU has no such mode: use bf16-mixed or 32")
     plain = on_cpu and execution.devices == 1 and execution.strategy == "auto" and spec.precision == "32"
-    return Plain() if plain else Parallel(spec, execution)
+    return SingleDevice() if plain else Parallel(spec, execution)
 
 
 def describe(spec: TrialSpec, execution: Execution) -> str:

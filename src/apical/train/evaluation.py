@@ -68,15 +68,15 @@ def evaluate(trial: TrialResult | str | Path) -> TestResult:
     folder = result.directory
     _open_once(folder, files.sha256(result.weights))
     how = replace(result.execution, devices=1, strategy="auto", compile=False)
-    engine = devices.engine(result.spec, how)
-    return engine.launch(_evaluate, result, how)  # type: ignore[no-any-return]
+    runtime = devices.runtime(result.spec, how)
+    return runtime.launch(_evaluate, result, how)  # type: ignore[no-any-return]
 
 
-def _evaluate(engine: devices.Plain, result: TrialResult, how: Any) -> TestResult:
-    network = network_of(result).to(engine.device)
+def _evaluate(runtime: devices.SingleDevice, result: TrialResult, how: Any) -> TestResult:
+    network = network_of(result).to(runtime.device)
     split = open_data(result.spec, how).test
-    feed = Feed(split, evaluation_batch(split, result.spec.batch), device=engine.device)
-    collected = collect(network, feed, engine)
+    feed = Feed(split, evaluation_batch(split, result.spec.batch), device=runtime.device)
+    collected = collect(network, feed, runtime)
     assert collected is not None
     outputs = losses.find(result.spec.loss).answer(collected[0]).numpy()
     data = io.BytesIO()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from apical import imports
 from apical.train import losses, metrics
-from apical.train.devices import Plain
+from apical.train.devices import SingleDevice
 from apical.train.dynamics import watched_if
 from apical.train.result import State
 from apical.train.session import Feed, Session
@@ -160,7 +160,7 @@ def listening() -> Iterator[Stop]:
 
 def fit(s: Session, *, stop: Stop, report: Reporter) -> State:
     """Train and validate, epoch by epoch; leave within a batch when asked to stop, and before a step that diverges."""
-    engine, model, optimiser, criterion, how = s.engine, s.model, s.optimiser, s.criterion, s.execution
+    runtime, model, optimiser, criterion, how = s.runtime, s.model, s.optimiser, s.criterion, s.execution
     while s.epoch < s.spec.epochs:
         s.begin_epoch()
         start = perf_counter() - s.seconds
@@ -168,20 +168,20 @@ def fit(s: Session, *, stop: Stop, report: Reporter) -> State:
             with watched_if(how.dynamics and s.batch == 0, s.network, units=not how.compile) as seen:
                 outputs = model(inputs)
                 loss = criterion(outputs, labels) if len(labels) else 0.0 * outputs.sum()
-                agreed = engine.agree(loss.item(), len(labels), bool(stop))
+                agreed = runtime.agree(loss.item(), len(labels), bool(stop))
                 if not isfinite(agreed.loss):
                     return "diverged"
                 optimiser.zero_grad()
-                engine.backward(engine.scale(loss, len(labels), s.train.samples(s.batch)))
+                runtime.backward(runtime.scale(loss, len(labels), s.train.samples(s.batch)))
             s.dynamics = seen or s.dynamics
             if s.spec.clip is not None:
-                engine.clip(model, optimiser, s.spec.clip)
+                runtime.clip(model, optimiser, s.spec.clip)
             optimiser.step()
             s.advance(agreed.loss)
             report.batch(s.epoch + 1, s.batch, s.loss)
             if agreed.stop:
                 return s.leave(perf_counter() - start)
-        engine.wait()
+        runtime.wait()
         s.seconds = perf_counter() - start
         if not s.finite():
             return "diverged"
@@ -198,7 +198,7 @@ def fit(s: Session, *, stop: Stop, report: Reporter) -> State:
 def validate(s: Session, stop: Stop | None = None) -> dict[str, float] | None:
     """Every metric of the task, and the loss, on the validation split; None where it was asked to stop."""
     s.network.eval()
-    collected = collect(s.forward, s.validation, s.engine, stop)
+    collected = collect(s.forward, s.validation, s.runtime, stop)
     if collected is None:
         return None
     return scores(s.spec.loss, *collected)
@@ -213,13 +213,13 @@ def scores(loss: str, outputs: Tensor, labels: Tensor) -> dict[str, float]:
 
 @torch.no_grad()
 def collect(
-    forward: Callable[[Tensor], Any], feed: Feed, engine: Plain, stop: Stop | None = None
+    forward: Callable[[Tensor], Any], feed: Feed, runtime: SingleDevice, stop: Stop | None = None
 ) -> tuple[Tensor, Tensor] | None:
     """Outputs and labels of a whole split, in its order, on the CPU in float32; None where it was asked to stop."""
     pairs = []
-    with engine.autocast():
+    with runtime.autocast():
         for inputs, labels in feed.epoch():
             pairs.append((forward(inputs).float(), labels))
-            if stop is not None and engine.agree(0.0, 1, bool(stop)).stop:
+            if stop is not None and runtime.agree(0.0, 1, bool(stop)).stop:
                 return None
     return torch.cat([o for o, _ in pairs]).cpu(), torch.cat([y for _, y in pairs]).cpu()

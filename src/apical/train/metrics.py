@@ -5,7 +5,8 @@ of the outputs of the network. `compute` gets torch tensors, `per_sample` numpy 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from apical.errors import InvalidArgumentError, unknown
+from apical.errors import InvalidArgumentError, TrainingError, unknown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -231,7 +232,51 @@ def register_metric(
     if unfit:
         raise InvalidArgumentError(unknown(f"setting of metric {name!r}:", unfit[0], Metric.__dataclass_fields__))
     given: dict[str, Any] = {"title": name, "by_trial": facts.get("per_sample") is None} | facts
-    _REGISTERED[name] = Metric(name=name, compute=compute, larger_is_better=larger_is_better, task=task, **given)
+    metric = Metric(name=name, compute=compute, larger_is_better=larger_is_better, task=task, **given)
+    _check_format(metric)
+    _check_per_sample(metric)
+    _REGISTERED[name] = metric
+
+
+def _check_format(metric: Metric) -> None:
+    try:
+        format(0.5, metric.format)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            f"format of metric {metric.name!r} is {metric.format!r}, but must be what Python's format() takes for a "
+            "float, such as '.3f'"
+        ) from None
+
+
+def _check_per_sample(metric: Metric) -> None:
+    """Call it once: a report that fails after days of training would be late."""
+    if metric.per_sample is None:
+        return
+    fault = ""
+    for outputs, targets in _few_samples(metric.task):
+        try:
+            with np.errstate(all="ignore"):
+                values = metric.per_sample(outputs, targets)
+        except Exception as error:  # somebody's function may raise anything
+            fault = fault or f"raises {type(error).__name__}: {error}"
+            continue
+        if isinstance(values, np.ndarray) and values.dtype.kind == "f" and values.shape == (len(targets),):
+            return
+        kind = f"{values.dtype} array {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
+        fault = fault or f"returns a {kind}"
+    raise InvalidArgumentError(
+        f"per_sample of metric {metric.name!r} must return a float array of numpy with one value for each sample, but "
+        f"for 4 samples it {fault}"
+    )
+
+
+def _few_samples(task: Task | None) -> list[tuple[Array, Array]]:
+    """Outputs and targets of four samples; targets of a regression come with and without a dimension of values."""
+    if task == "classification":
+        shares = np.array([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.1, 0.1, 0.8], [0.5, 0.2, 0.3]], dtype=np.float32)
+        return [(np.log(shares), np.array([0, 1, 2, 1]))]
+    predictions, targets = np.array([[[1.0], [2.0], [3.0], [4.0]], [[1.5], [1.0], [3.5], [6.0]]], dtype=np.float32)
+    return [(predictions, targets), (predictions, targets[:, 0])]
 
 
 def check_name(what: str, name: object, taken: tuple[str, ...]) -> None:
@@ -244,8 +289,7 @@ def check_name(what: str, name: object, taken: tuple[str, ...]) -> None:
 
 def scores(outputs: "Tensor", labels: "Tensor", *, task: Task) -> dict[str, float]:
     """Every metric of the task."""
-    computed = ((m.name, m.compute) for m in map(find, names(task)))
-    return {name: float(compute(outputs, labels)) for name, compute in computed if compute}
+    return {m.name: _score(m, outputs, labels) for m in map(find, names(task))}
 
 
 def scores_of_each(outputs: "Tensor", labels: "Tensor", *, task: Task) -> list[dict[str, float]]:
@@ -253,7 +297,25 @@ def scores_of_each(outputs: "Tensor", labels: "Tensor", *, task: Task) -> list[d
     columns: dict[str, list[float]] = {}
     for metric in map(find, names(task)):
         if metric.of_each is not None:
-            columns[metric.name] = metric.of_each(outputs, labels).tolist()
-        elif metric.compute is not None:
-            columns[metric.name] = [float(metric.compute(own, labels)) for own in outputs]
+            with _named(metric, "of_each"):
+                columns[metric.name] = metric.of_each(outputs, labels).tolist()
+        else:
+            columns[metric.name] = [_score(metric, own, labels) for own in outputs]
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _score(metric: Metric, outputs: "Tensor", labels: "Tensor") -> float:
+    compute: Any = metric.compute  # `names` lists those that have one
+    with _named(metric, "compute"):
+        return float(compute(outputs, labels))
+
+
+@contextmanager
+def _named(metric: Metric, function: str) -> Iterator[None]:
+    """What somebody's function raises becomes a sentence that names the metric."""
+    try:
+        yield
+    except Exception as error:
+        raise TrainingError(
+            f"{function} of metric {metric.name!r} gives no number ({type(error).__name__}: {error})"
+        ) from error

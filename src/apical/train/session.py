@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from apical import models
 from apical.data import Batches, DataSet, Split
-from apical.data.keys import number
+from apical.data.randomness import number
 from apical.errors import CheckpointError
 from apical.models.registry import find
 from apical.nn import initialise_
 from apical.train import checkpoint, losses, metrics
 from apical.train.checkpoint import copy_into
-from apical.train.devices import Plain
+from apical.train.devices import SingleDevice
 from apical.train.dynamics import learned_values
 from apical.train.optimisation import load_state, optimiser_of, set_rate, state_of
 from apical.train.result import LAST, State
@@ -30,26 +30,28 @@ from apical.train.spec import Execution, TrialSpec
 class Session:
     """Network, optimiser, batches and position of one trial in one process."""
 
-    def __init__(self, spec: TrialSpec, execution: Execution, engine: Plain, data: DataSet, folder: Path) -> None:
-        self.spec, self.execution, self.engine, self.folder = spec, execution, engine, folder
+    def __init__(
+        self, spec: TrialSpec, execution: Execution, runtime: SingleDevice, data: DataSet, folder: Path
+    ) -> None:
+        self.spec, self.execution, self.runtime, self.folder = spec, execution, runtime, folder
         self.identity = data.identity
         self.classes = None if data.class_names is None else len(data.class_names)
-        last = wants_channels_last(spec, execution, engine.device)
-        where: dict[str, Any] = {"device": engine.device, "channels_last": last}
+        last = wants_channels_last(spec, execution, runtime.device)
+        where: dict[str, Any] = {"device": runtime.device, "channels_last": last}
         self.train = Feed(
             data.train, spec.batch, passes=spec.passes, seed=spec.seed, shuffle=True, augment=spec.augment,
-            rank=engine.rank, world=engine.world, **where,
+            rank=runtime.rank, world=runtime.world, **where,
         )  # fmt: skip
         self.validation = Feed(data.validation, evaluation_batch(data.validation, spec.batch), **where)
         self.dims = dims_for(spec, data)
-        self.network = build(spec, self.dims).to(engine.device)
+        self.network = build(spec, self.dims).to(runtime.device)
         if last:
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.forward: Any = torch.compile(self.network) if execution.compile else self.network
         self.loss_function = losses.find(spec.loss)
         self.criterion = self.loss_function.compute
         self.torch_optimiser = optimiser_of(spec, self.network)
-        self.model, self.optimiser = engine.setup(self.forward, self.torch_optimiser)
+        self.model, self.optimiser = runtime.setup(self.forward, self.torch_optimiser)
         self.epoch = self.batch = self.samples = 0
         self.loss_sum = self.seconds = 0.0
         self.history: list[dict[str, Any]] = []
@@ -73,7 +75,7 @@ class Session:
         self.network.train()
         set_rate(self.torch_optimiser, self.spec.rate(self.epoch))
         if self.batch == 0:
-            start_epoch(self.spec.seed, self.epoch, self.engine.rank)
+            start_epoch(self.spec.seed, self.epoch, self.runtime.rank)
 
     def advance(self, loss: float) -> None:
         """A batch was trained with this mean loss."""
@@ -119,8 +121,8 @@ class Session:
 
     def save(self) -> None:
         """Write the checkpoint (the first process does)."""
-        random = {name: self.engine.gather(t) for name, t in rng_state(self.engine.device).items()}
-        if self.engine.rank == 0:
+        random = {name: self.runtime.gather(t) for name, t in rng_state(self.runtime.device).items()}
+        if self.runtime.rank == 0:
             tensors = {f"model:{name}": t for name, t in self.state().items()}
             tensors |= {f"optimiser:{name}": t for name, t in state_of(self.torch_optimiser).items()}
             tensors |= {f"random:{name}": t for name, t in random.items()}
@@ -149,10 +151,10 @@ class Session:
         self.history, self.timings, self.dynamics = facts["history"], facts["timings"], facts["dynamics"]
         self.best = facts["best"]
         self.best_weights = stored.part("model" if self._best_is_now() else "best")
-        self.engine.load_state(facts["precision"])
+        self.runtime.load_state(facts["precision"])
         states = stored.part("random")
-        if states["cpu"].shape[0] == self.engine.world:
-            restore_rng({name: t[self.engine.rank] for name, t in states.items()}, self.engine.device)
+        if states["cpu"].shape[0] == self.runtime.world:
+            restore_rng({name: t[self.runtime.rank] for name, t in states.items()}, self.runtime.device)
         return True
 
     def _best_is_now(self) -> bool:
@@ -161,7 +163,7 @@ class Session:
     def _facts(self) -> dict[str, Any]:
         names = ("epoch", "batch", "samples", "loss_sum", "seconds", "history", "timings", "dynamics", "best")
         own = {name: getattr(self, name) for name in names}
-        return own | {"spec": self.spec.digest, "data": self.identity, "precision": self.engine.state()}
+        return own | {"spec": self.spec.digest, "data": self.identity, "precision": self.runtime.state()}
 
     def _checked(self, path: Path, facts: dict[str, Any]) -> dict[str, Any]:
         if facts.get("spec") != self.spec.digest:

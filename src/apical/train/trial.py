@@ -41,14 +41,14 @@ def run(
     if how.stacking != "alone":
         raise InvalidArgumentError(f"stacking is {how.stacking!r}, but `run` trains one trial alone")
     folder = Path(directory) if directory is not None else Path(FOLDER) / spec.name
-    engine = devices.engine(spec, how)
-    return engine.launch(_run, spec, how, folder, tuple(callbacks))  # type: ignore[no-any-return]
+    runtime = devices.runtime(spec, how)
+    return runtime.launch(_run, spec, how, folder, tuple(callbacks))  # type: ignore[no-any-return]
 
 
 def _run(
-    engine: devices.Plain, spec: TrialSpec, how: Execution, folder: Path, callbacks: tuple[Callback, ...]
+    runtime: devices.SingleDevice, spec: TrialSpec, how: Execution, folder: Path, callbacks: tuple[Callback, ...]
 ) -> TrialResult:
-    first = engine.rank == 0
+    first = runtime.rank == 0
     with locked(folder) if first else nullcontext(), threads(how.threads), listening() as stop:
         if first:
             write_spec(folder, spec)
@@ -56,9 +56,9 @@ def _run(
             return TrialResult.load(folder)
         if first:
             files.sweep(folder)
-        with preserve_rng(engine.device):
+        with preserve_rng(runtime.device):
             data = open_data(spec, how)
-            session = Session(spec, how, engine, data, folder)
+            session = Session(spec, how, runtime, data, folder)
             session.check()
             session.resume()
             with _board(how, folder, first) as board:
@@ -148,7 +148,7 @@ def _finish(s: Session, state: State, data: DataSet, stop: Stop) -> TrialResult:
         parameters=sum(p.numel() for p in s.network.parameters()),
         environment=env.facts(), data=s.identity, input=input_facts(s.dims, data),
     )  # fmt: skip
-    if state != "stopped" and s.engine.rank == 0:
+    if state != "stopped" and s.runtime.rank == 0:
         finish(result, s.state() if state == "diverged" else s.best_weights)
     return result
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from apical.errors import StudyError, unknown
+from apical import imports
+from apical.errors import InvalidArgumentError, StudyError, unknown
 from apical.nn import Unit, kinds
 from apical.study.config import toml
 from apical.study.config.schema import (
@@ -32,7 +33,7 @@ from apical.study.config.schema import (
     printable,
 )
 from apical.study.config.toml import Document, Fault, KeyPath, refuse, row_name, slug
-from apical.study.model import Group, PaperNumber, Part, Row, Study, Value, import_all
+from apical.study.model import Group, PaperNumber, Part, Row, Study, Value
 from apical.study.plan import spec_of
 
 
@@ -175,6 +176,8 @@ def _group(group: GroupTable, rows: Sequence[Row]) -> Group:
 def checked(document: Document) -> StudyTable:
     """The table that a document holds, or a StudyError with every fault in it."""
     faults = list(_import_faults(document))
+    if faults:  # what these modules register would seem unknown below
+        raise refuse(faults)
     table, errors = None, []
     try:
         table = StudyTable.model_validate(document.values)
@@ -193,9 +196,10 @@ def _import_faults(document: Document) -> Iterator[Fault]:
     """Import the user's modules first: what they register is looked for below."""
     for i, name in enumerate(_list(document.values.get("imports"))):
         try:
-            import_all([name] if isinstance(name, str) else [])
-        except StudyError as error:
-            yield Fault(document.where(("imports", i)), str(error))
+            if isinstance(name, str):
+                imports.of_user(name)
+        except InvalidArgumentError as error:
+            yield Fault(document.where(("imports", i)), f"{name!r}: {error}")
 
 
 def _field_fault(document: Document, item: Any) -> Fault:

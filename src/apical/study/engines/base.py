@@ -1,20 +1,20 @@
 """What engines place: jobs, what they need, and what comes of them. All of it can be sent to another process."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from apical.errors import InvalidArgumentError, MissingExtraError, unknown
-from apical.study.locks import Limits
+from apical.study.leases import Limits
 
 if TYPE_CHECKING:
     from apical.study.plan import Planned
     from apical.train import Execution
 
-Kind = Literal["train", "test"]
+JobKind = Literal["train", "test"]
 Status = Literal["done", "diverged", "failed", "taken", "lost", "stopped", "fatal"]
 
 
@@ -22,7 +22,7 @@ Status = Literal["done", "diverged", "failed", "taken", "lost", "stopped", "fata
 class Job:
     """Trials that one worker trains together, or tests one after the other."""
 
-    kind: Kind
+    kind: JobKind
     trials: "tuple[Planned, ...]"
 
 
@@ -79,7 +79,10 @@ class Done:
     """A job that came back: with its outcomes, or with none because its worker died."""
 
     job: Job
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: Sequence[Outcome] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outcomes", tuple(self.outcomes))
 
     @property
     def died(self) -> bool:
@@ -91,10 +94,11 @@ class Engine(Protocol):
     """Places jobs, and nothing else: leases, results and progress go through the study directory.
 
     An engine calls `apical.study.worker.work(job, context)` for every job it is given, in some process on some machine
-    that sees the study directory under the same path, and hands back what it returns. A job whose worker dies comes
-    back without outcomes; the engine replaces the worker and goes on. It may be told to stop at any time: running
-    trials get SIGTERM, or what has the same effect, and time to write their checkpoints. An engine never decides which
-    job is next, never reads or writes the study directory, and keeps no state that outlives the driver.
+    that sees the study directory under the same path, one job at a time per process, and hands back what it returns. A
+    job whose worker dies comes back without outcomes; the engine replaces the worker and goes on. It may be told to
+    stop at any time: running trials get SIGTERM, or what has the same effect, and time to write their checkpoints. An
+    engine never decides which job is next, never reads or writes the study directory, and keeps no state that outlives
+    the driver.
     """
 
     @property

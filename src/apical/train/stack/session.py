@@ -19,7 +19,7 @@ from apical.kernels import composite
 from apical.nn.activations import FLOOR
 from apical.train import checkpoint, losses, metrics
 from apical.train.checkpoint import copy_into
-from apical.train.devices import Plain
+from apical.train.devices import SingleDevice
 from apical.train.dynamics import SATURATED
 from apical.train.loop import Stop, collect, scores
 from apical.train.result import RESULT, State, TrialResult
@@ -63,7 +63,7 @@ class StackSession:
         self.loss_function = losses.find(self.spec.loss)
         self.data = data = open_data(self.spec, how)
         self.identity, self.dims = data.identity, dims_for(specs[0], data)
-        where: dict[str, Any] = {"device": Plain.device}
+        where: dict[str, Any] = {"device": SingleDevice.device}
         self.train = Feed(
             data.train, self.spec.batch, passes=self.spec.passes, seed=self.spec.seed, shuffle=True, **where
         )
@@ -222,7 +222,7 @@ class StackSession:
         epoch, weights = self._last_finite(member)
         network = build(member.spec, self.dims)
         copy_into(network.state_dict(), weights, what="the last finite model")
-        collected = collect(network.eval(), self.validation, Plain())
+        collected = collect(network.eval(), self.validation, SingleDevice())
         assert collected is not None
         validation = {name: json_number(value) for name, value in scores(self.spec.loss, *collected).items()}
         member.result = self._result(member, "diverged", reason, epoch, validation)

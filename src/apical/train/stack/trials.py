@@ -72,7 +72,7 @@ def _groups(specs: Sequence[TrialSpec], how: Execution) -> list[list[int]]:
     reasons: dict[str, None] = {}
     for i, spec in enumerate(specs):
         reason = unstackable_reason(spec, how)
-        if reason is None and type(devices.engine(spec, how)) is not devices.Plain:
+        if reason is None and type(devices.runtime(spec, how)) is not devices.SingleDevice:
             reason = "stacks are trained by one CPU process"
         if reason is not None and len(specs) > 1:
             reasons[reason] = None

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from apical.report import curves
+from apical.report import illustrations
 
 
 def test_curves_hold_the_formula() -> None:
-    *ada, dendrite = curves.ada_curves(alphas=(0.5, 2.0), points=101)
+    *ada, dendrite = illustrations.ada_curves(alphas=(0.5, 2.0), points=101)
     for curve, alpha in zip(ada, (0.5, 2.0), strict=True):
         for x, y in zip(curve.x, curve.y, strict=True):
             assert y == pytest.approx(max(0.0, x) * math.exp(-alpha * max(0.0, x)), abs=1e-6)
@@ -18,20 +18,20 @@ def test_curves_hold_the_formula() -> None:
 
 
 def test_surface_is_xor_at_the_corners() -> None:
-    surface = curves.xor_surface(points=7)
-    assert [round(v) for v in surface.corners] == curves.XOR_LABELS.tolist()
+    surface = illustrations.xor_surface(points=7)
+    assert [round(v) for v in surface.corners] == illustrations.XOR_LABELS.tolist()
     assert len(surface.values) == len(surface.values[0]) == len(surface.axis) == 7
 
 
 @pytest.mark.parametrize("ending", ["svg", "pdf", "png"])
 def test_drawing_writes_the_file(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"figure.{ending}"
-    curves.draw_overview(path, curves.ada_curves(points=21), curves.xor_surface(points=9))
+    illustrations.draw_overview(path, illustrations.ada_curves(points=21), illustrations.xor_surface(points=9))
     assert path.stat().st_size > 1000
 
 
 def test_text_plot_peaks_where_the_curve_does() -> None:
-    text = curves.plot_text(curves.ada_curves(alphas=(1.0,))[0], width=40, height=6)
+    text = illustrations.plot_text(illustrations.ada_curves(alphas=(1.0,))[0], width=40, height=6)
     top, *_, bottom = text.splitlines()[:6]
     assert top.startswith("  0.37 ┤")
     column = top.index("•") - 8

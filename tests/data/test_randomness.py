@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import stats
 
-from apical.data.keys import bits, generator, keys_of, mix, normal, number, uniform
+from apical.data.randomness import bits, generator, keys_of, mix, normal, number, uniform
 
 KEYS = keys_of(f"id-{i}" for i in range(400))
 
