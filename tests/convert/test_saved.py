@@ -117,6 +117,23 @@ def test_another_network_is_refused_and_stays_as_it_was() -> None:
     assert [type(part) for part in other] == [nn.Linear, nn.ReLU, nn.Linear]
 
 
+@pytest.mark.parametrize(
+    ("layers", "reason"),
+    [
+        ((nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2), nn.ReLU()), "it has an activation '3' more"),
+        ((nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2)), "1 is gelu, not relu"),
+    ],
+)
+def test_a_network_with_other_activations_is_refused(
+    layers: tuple[nn.Module, ...], reason: str, tmp_path: Path
+) -> None:
+    apical.convert_(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), "ada").save(
+        tmp_path / "conversion.json"
+    )
+    with pytest.raises(ConversionError, match=reason):
+        apical.convert.load(nn.Sequential(*layers), tmp_path / "conversion.json")
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 99, "conversions": []}'])
 def test_what_is_no_saved_conversion(content: str, tmp_path: Path) -> None:
     file = tmp_path / "conversion.json"

@@ -37,6 +37,7 @@ def record_of(model: nn.Module, selection: Selection, unit: str, decisions: list
         "kinds": None if selection.kinds is None else list(selection.kinds),
         "also": [_class_name(each) for each in selection.also],
         "activations": [_entry(decision, names) for decision in decisions if decision.form != "keep"],
+        "kept": sorted({decision.site.name for decision in decisions if decision.form == "keep"}),
     }
 
 
@@ -46,7 +47,7 @@ def _class_name(kind: type) -> str:
 
 def _entry(decision: Decision, names: dict[int, str]) -> dict[str, Any]:
     site = decision.site
-    entry: dict[str, Any] = {"name": site.label, "form": decision.form}
+    entry: dict[str, Any] = {"name": site.label, "form": decision.form, "kind": site.kind}
     if decision.observed:
         entry["affine"] = names[id(decision.affine)]
         entry["norm"] = None if decision.norm is None else names[id(decision.norm)]
@@ -114,7 +115,8 @@ def selection_of(model: nn.Module, record: dict[str, Any]) -> Selection:
 
 
 def check_same(record: dict[str, Any], decisions: Iterable[Decision], network: FlowGraph) -> None:
-    """Refuse a network in which the recorded activations would become something else."""
+    """Refuse a network with other activations than the converted one had: gone, new, or of another kind."""
+    decisions = list(decisions)
     forms = {decision.site.label: decision for decision in decisions}
     wrong = []
     for entry in record["activations"]:
@@ -125,6 +127,11 @@ def check_same(record: dict[str, Any], decisions: Iterable[Decision], network: F
             wrong.append(
                 f"{entry['name']} would be {decision.form} ({decision.reason or 'as planned'}), not {entry['form']}"
             )
+        elif decision.site.kind != entry["kind"]:
+            wrong.append(f"{entry['name']} is {decision.site.kind}, not {entry['kind']}")
+    there = {*record["kept"], *(entry["name"].partition(" (call ")[0] for entry in record["activations"])}
+    new = {decision.site.name for decision in decisions} - there
+    wrong += [f"it has an activation {name!r} more" for name in sorted(new)]
     if wrong:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ConversionError(
