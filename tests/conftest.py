@@ -31,20 +31,26 @@ def same_numbers_every_time() -> None:
     torch.manual_seed(0)
 
 
+REGISTRIES = [
+    ("apical.data.registry", "RECIPES"),
+    ("apical.study.engines.base", "ENGINES"),
+    *(
+        (f"apical.{name}", "_REGISTERED")
+        for name in ("models.registry", "nn.kinds", "report.figures", "train.losses", "train.metrics")
+    ),
+]
+
+
 @pytest.fixture(autouse=True)
 def nothing_stays_registered() -> Iterator[None]:
-    """What a test registers is gone after it, and so are modules of its own that registered it."""
-    from apical.data.registry import RECIPES
-    from apical.models import registry
-    from apical.nn import kinds
-    from apical.report import figures
-    from apical.study.engines.base import ENGINES
-    from apical.train import losses, metrics
+    """What a test registers is gone after it, and so are modules of its own that registered it.
 
-    tables = [RECIPES, ENGINES, *(m._REGISTERED for m in (registry, kinds, figures, losses, metrics))]
-    before, modules = [dict(table) for table in tables], set(sys.modules)
+    Only registries that are loaded already are looked at: environments without the lab have none to load.
+    """
+    loaded = [getattr(sys.modules[module], name) for module, name in REGISTRIES if module in sys.modules]
+    before, modules = [dict(table) for table in loaded], set(sys.modules)
     yield
-    for table, old in zip(tables, before, strict=True):
+    for table, old in zip(loaded, before, strict=True):
         if table != old:
             table.clear()
             table.update(old)
