@@ -16,7 +16,10 @@ RUNS = {
         ["2"],
         r"2 of 2 activations converted to pynada\(alpha=0.3\)[\s\S]*pynada\(alpha=0.3\): \d\d\.\d %",
     ),
-    "pyramidal_resnet": (["32"], r"17 of 17 converted[\s\S]*changed by 0\.0e\+00[\s\S]*gradients arrive: True"),
+    "pyramidal_resnet": (
+        ["32"],
+        r"17 of 17 activations converted[\s\S]*changed by 0\.0e\+00[\s\S]*gradients arrive: True",
+    ),
     "own_activation": (["1", "1"], r"bump +\d+\.\d\d % of the test images"),
     "fashion_mnist": (["digits", "1"], r"pynada\(alpha=learn\)[\s\S]*test accuracy \d+\.\d\d %"),
     "onnx_export": (["net.onnx"], r"batch of 9: onnxruntime and torch differ by \d\.\de-0[6-9]"),

@@ -75,11 +75,13 @@ def _file(path: str, name: str) -> str | None:
 
 
 def _tensors(file: str) -> dict[str, Tensor]:
-    if file.endswith(".safetensors"):
-        from safetensors.torch import load_file  # noqa: PLC0415 - comes with transformers
+    if not file.endswith(".safetensors"):
+        raise ConversionError(
+            f"{file} is a pickle, which apical does not open: save the model with safetensors, as save_pretrained does"
+        )
+    from safetensors.torch import load_file  # noqa: PLC0415 - comes with transformers
 
-        return load_file(file)
-    return torch.load(file, map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
+    return load_file(file)
 
 
 def _load(model: Any, state: dict[str, Tensor], path: str | Path) -> None:
