@@ -117,7 +117,7 @@ def measure(model: str, rounds: int, folder: Path) -> list[bench.Timing]:
     how = Execution(threads=1)
     data = open_data(spec, how)
     first, second = (Session(spec, how, SingleDevice(), data, folder) for _ in range(2))
-    inputs, labels = first.train._whole
+    inputs, labels = first.train.split.tensors(first.train.device)
     second.train = first.train
     candidates = {
         "plain": plain(model, inputs, labels),

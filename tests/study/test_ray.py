@@ -100,10 +100,6 @@ def claims_before(folder: Path, digest: str) -> int:
     return int(json.loads((folder / "trials" / digest / ATTEMPT).read_text())["number"]) - 1
 
 
-def last_claim(folder: Path, digest: str) -> Path:
-    return max(folder.glob(f"claims/{digest}.*.json"), key=lambda path: int(path.name.split(".")[1]))
-
-
 @on_ray
 @pytest.mark.slow
 def test_trials_of_a_lost_node_go_on_elsewhere_from_their_checkpoints(
@@ -168,14 +164,20 @@ def test_a_killed_and_an_interrupted_driver_can_be_started_again(
 
     code, first, killed = drive(1, signal.SIGKILL)
     assert (code, bool(first), bool(killed)) == (-signal.SIGKILL, True, True)
+    before = set(folder.glob("claims/*.json"))
     code, second, interrupted = drive(len(first) + 1, signal.SIGINT)
     assert (code, first < second, bool(interrupted)) == (-signal.SIGINT, True, True)
-    assert all(last_claim(folder, digest).stat().st_mtime < RELEASED for digest in interrupted)  # it was given back
+    # What the interrupted driver's workers held was given back; a trial of the killed one may still have its old lease.
+    assert all(
+        claim.stat().st_mtime < RELEASED
+        for claim in set(folder.glob("claims/*.json")) - before
+        if claim.name.split(".")[0] in interrupted
+    )
     results = run(small, folder, two_nodes)
     assert numbers(folder) == undisturbed
     assert all(claims_before(folder, digest) == 0 for digest in first)
-    for before in (killed, interrupted):
-        assert all(times(folder, digest)[: len(seconds)] == seconds for digest, seconds in before.items())
+    for stopped in (killed, interrupted):
+        assert all(times(folder, digest)[: len(seconds)] == seconds for digest, seconds in stopped.items())
     assert len(results.commands) == 3
 
 

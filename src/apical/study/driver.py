@@ -206,8 +206,7 @@ def _trained(study: Study) -> list[Part]:
 def stack_size(study: Study, how: Execution, *, stack: bool, memory: float | None) -> int:
     """Trials in a stack: 1 where none is wanted or nothing can be stacked here; `memory` is in bytes, of one worker."""
     specs = [spec_of(part, "pynrelu") for part in study.parts]
-    here = [spec for spec in specs if type(devices.runtime(spec, how)) is devices.SingleDevice]
-    able = [spec for spec in here if why_alone(spec, how) is None]
+    able = [spec for spec in specs if devices.on_one_cpu(spec, how) and why_alone(spec, how) is None]
     if not stack or study.stack == 1 or not able:
         return 1
     if memory is None:

@@ -141,11 +141,18 @@ class Parallel(SingleDevice):
 
 def runtime(spec: TrialSpec, execution: Execution) -> SingleDevice:
     """The side that can do what is asked."""
-    on_cpu = execution.device == "cpu" or (execution.device == "auto" and not _accelerator())
-    if on_cpu and spec.precision == "16-mixed":  # Fabric would quietly take bf16: another trial than the spec names
+    if _on_cpu(execution) and spec.precision == "16-mixed":  # Fabric would quietly take bf16, which is another trial
         raise InvalidArgumentError("precision is '16-mixed', but the CPU has no such mode: use bf16-mixed or 32")
-    plain = on_cpu and execution.devices == 1 and execution.strategy == "auto" and spec.precision == "32"
-    return SingleDevice() if plain else Parallel(spec, execution)
+    return SingleDevice() if on_one_cpu(spec, execution) else Parallel(spec, execution)
+
+
+def on_one_cpu(spec: TrialSpec, execution: Execution) -> bool:
+    """True where a trial needs no Fabric. Another device need not exist on this machine: a cluster's nodes may have it."""
+    return _on_cpu(execution) and execution.devices == 1 and execution.strategy == "auto" and spec.precision == "32"
+
+
+def _on_cpu(execution: Execution) -> bool:
+    return execution.device == "cpu" or (execution.device == "auto" and not _accelerator())
 
 
 def describe(spec: TrialSpec, execution: Execution) -> str:
