@@ -147,7 +147,7 @@ def runtime(spec: TrialSpec, execution: Execution) -> SingleDevice:
 
 
 def on_one_cpu(spec: TrialSpec, execution: Execution) -> bool:
-    """True where a trial needs no Fabric. Another device need not exist on this machine: a cluster's nodes may have it."""
+    """True where a trial needs no Fabric; asks nothing of this machine, for a cluster's nodes may have another device."""
     return _on_cpu(execution) and execution.devices == 1 and execution.strategy == "auto" and spec.precision == "32"
 
 
