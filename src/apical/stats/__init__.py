@@ -1,5 +1,6 @@
 """Paired tests, intervals, corrections, effect sizes and power: numpy and scipy alone, no torch."""
 
+from apical.stats.decision import Decision, Pool, crossed_bootstrap, decide, pool, seeds_needed
 from apical.stats.intervals import Interval, Summary, bootstrap_difference, holm, summarise, wilson
 from apical.stats.paired import METHODS, McNemar, Wilcoxon, mcnemar, mcnemar_table, wilcoxon
 from apical.stats.pairs import PairedTable, align, table
@@ -7,18 +8,24 @@ from apical.stats.power import mcnemar_power, mcnemar_sample_size, wilcoxon_samp
 
 __all__ = [
     "METHODS",
+    "Decision",
     "Interval",
     "McNemar",
     "PairedTable",
+    "Pool",
     "Summary",
     "Wilcoxon",
     "align",
     "bootstrap_difference",
+    "crossed_bootstrap",
+    "decide",
     "holm",
     "mcnemar",
     "mcnemar_power",
     "mcnemar_sample_size",
     "mcnemar_table",
+    "pool",
+    "seeds_needed",
     "summarise",
     "table",
     "wilcoxon",
