@@ -147,7 +147,7 @@ def runtime(spec: TrialSpec, execution: Execution) -> SingleDevice:
 
 
 def on_one_cpu(spec: TrialSpec, execution: Execution) -> bool:
-    """True where a trial needs no Fabric; asks nothing of this machine, for a cluster's nodes may have another device."""
+    """True where a trial needs no Fabric; nothing is asked of this machine, since a node may have the device."""
     return _on_cpu(execution) and execution.devices == 1 and execution.strategy == "auto" and spec.precision == "32"
 
 
