@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from apical.errors import InvalidArgumentError
@@ -44,6 +46,16 @@ def test_strata_give_the_difference_of_weighted_accuracies() -> None:
     found = bootstrap_difference(a, b, strata=classes)
     assert (found.difference, found.low, found.high) == (0.0, 0.0, 0.0)
     assert bootstrap_difference(a, b).difference == pytest.approx(0.8)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.floats(-2, 2)), min_size=1, max_size=30), st.booleans())
+def test_swapping_a_and_b_mirrors_the_interval(samples: list[tuple[float, float]], by_class: bool) -> None:
+    a, b = np.array(samples).T
+    for second in (b, np.round(b)):  # many values, few values: two ways of drawing
+        strata = np.arange(len(a)) % 2 if by_class else None
+        one = bootstrap_difference(a, second, resamples=60, strata=strata)
+        other = bootstrap_difference(second, a, resamples=60, strata=strata)
+        assert (one.difference, one.low, one.high) == (-other.difference, -other.high, -other.low)
 
 
 def test_coverage_is_near_its_level() -> None:

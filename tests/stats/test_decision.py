@@ -129,3 +129,20 @@ def test_what_cannot_be_decided_is_one_sentence() -> None:
         stats.pool({"a": [1.0, 2.0], "b": [1.0, 2.0, 3.0]})
     with pytest.raises(InvalidArgumentError, match="seeds x samples"):
         stats.crossed_bootstrap(np.zeros((2, 3)), np.zeros((2, 4)))
+
+
+def test_sign_flips_are_an_exact_binomial_for_answers() -> None:
+    """Ten samples that only a gets right, four that only b does: 2 P(X <= 4) for 14 throws of a coin."""
+    a, b = np.array([1] * 10 + [0] * 4 + [1] * 20), np.array([0] * 10 + [1] * 4 + [1] * 20)
+    assert stats.sign_flip(a, b) == pytest.approx(reference.binomtest(4, 14).pvalue, abs=0.01)
+    assert stats.sign_flip(a, a) == 1
+    assert stats.sign_flip(a, b) == stats.sign_flip(b, a)
+
+
+def test_sign_flips_within_classes_weigh_small_classes() -> None:
+    """Six samples of class 1 decide, though a hundred of class 0 are answered alike: all signs equal in 2 of 64."""
+    a, b = np.array([1] * 100 + [1] * 6), np.array([1] * 100 + [0] * 6)
+    assert stats.sign_flip(a, b, strata=np.array([0] * 100 + [1] * 6)) == pytest.approx(2 / 64, abs=0.005)
+    random = np.random.default_rng(8)
+    p = [stats.sign_flip(*random.normal(size=(2, 30)), strata=np.arange(30) % 3, resamples=199) for _ in range(300)]
+    assert reference.kstest(p, "uniform").pvalue > 1e-3

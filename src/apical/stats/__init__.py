@@ -1,6 +1,7 @@
 """Paired tests, intervals, corrections, effect sizes and power: numpy and scipy alone, no torch."""
 
-from apical.stats.decision import Decision, Pool, crossed_bootstrap, decide, pool, seeds_needed
+from apical.stats import calibration
+from apical.stats.decision import Decision, Pool, crossed_bootstrap, decide, pool, seeds_needed, sign_flip
 from apical.stats.intervals import Interval, Summary, bootstrap_difference, holm, summarise, wilson
 from apical.stats.paired import METHODS, McNemar, Wilcoxon, mcnemar, mcnemar_table, wilcoxon
 from apical.stats.pairs import PairedTable, align, table
@@ -17,6 +18,7 @@ __all__ = [
     "Wilcoxon",
     "align",
     "bootstrap_difference",
+    "calibration",
     "crossed_bootstrap",
     "decide",
     "holm",
@@ -26,6 +28,7 @@ __all__ = [
     "mcnemar_table",
     "pool",
     "seeds_needed",
+    "sign_flip",
     "summarise",
     "table",
     "wilcoxon",

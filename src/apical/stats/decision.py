@@ -20,7 +20,7 @@ from scipy import special
 
 from apical.errors import InvalidArgumentError
 from apical.stats import pairs
-from apical.stats.intervals import Interval
+from apical.stats.intervals import Interval, by_stratum
 from apical.stats.pairs import Numbers
 
 Verdict = Literal["supported", "contradicted", "negligible", "inconclusive"]
@@ -156,9 +156,35 @@ def crossed_bootstrap(
     drawn = np.empty(resamples)
     for start in range(0, resamples, 256):
         size = min(256, resamples - start)
-        by_seed = random.multinomial(seeds, np.full(seeds, 1 / seeds), size=size) / seeds
-        by_sample = random.multinomial(samples, np.full(samples, 1 / samples), size=size) / samples
+        by_seed, by_sample = _weights(seeds, size, random), _weights(samples, size, random)
         drawn[start : start + size] = np.einsum("rs,rs->r", by_seed @ differences, by_sample)
     tail = (1 - level) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail])
     return Interval(float(differences.mean()), float(low), float(high), level)
+
+
+def _weights(n: int, size: int, random: np.random.Generator) -> NDArray[np.float64]:
+    """How often each of n was drawn, as a share, in each of `size` draws of n."""
+    places = random.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
+    return np.bincount(places.ravel(), minlength=size * n).reshape(size, n) / n
+
+
+def sign_flip(
+    a: Numbers, b: Numbers, *, strata: Numbers | None = None, resamples: int = 10_000, seed: int = 0
+) -> float:
+    """Two-sided p-value of mean(a) - mean(b) over the same samples: each pair may as well be the other way round.
+
+    With `strata` (e.g. the classes of the samples) the means are those over strata of the strata's means: for right and
+    wrong answers, the difference of mean recalls. Signs are drawn at random; the smallest p is 1 / (resamples + 1).
+    """
+    first, second = pairs.check_pair(a, b)
+    pairs.check_count("resamples", resamples, least=1)
+    groups = [first - second] if strata is None else by_stratum(first - second, strata)
+    weighted = np.concatenate([group / (max(1, len(group)) * len(groups)) for group in groups])
+    moved = weighted[weighted != 0]  # a sign changes nothing where there is no difference
+    random, reached = np.random.default_rng(seed), 0
+    bound = abs(float(moved.sum())) - 1e-12
+    for start in range(0, resamples, 256):
+        signs = random.integers(0, 2, size=(min(256, resamples - start), len(moved))) * 2 - 1
+        reached += int((np.abs(signs @ moved) >= bound).sum())
+    return (reached + 1) / (resamples + 1)

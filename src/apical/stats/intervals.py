@@ -41,7 +41,8 @@ def bootstrap_difference(
     """Interval of mean(a) - mean(b) over the same samples in the same order.
 
     With `strata` (one number for each sample, e.g. its class) both are the mean over strata of the strata's means, and
-    samples are drawn within each: for right/wrong answers that is the difference of weighted accuracies.
+    samples are drawn within each: for right/wrong answers that is the difference of weighted accuracies. Swapping a
+    and b mirrors the interval.
     """
     first, second = pairs.check_pair(a, b)
     pairs.check_share("level", level)
@@ -49,15 +50,18 @@ def bootstrap_difference(
     if not len(first):
         raise InvalidArgumentError("a and b are empty, but an interval needs at least one sample")
     differences = first - second
-    random = np.random.default_rng(seed)
-    groups = [differences] if strata is None else _by_stratum(differences, strata)
+    leading = differences[np.flatnonzero(differences)[:1]]
+    sign = -1.0 if len(leading) and leading[0] < 0 else 1.0  # a - b and b - a are resampled as one, then turned
+    differences, random = sign * differences, np.random.default_rng(seed)
+    groups = [differences] if strata is None else by_stratum(differences, strata)
     drawn = np.mean([_resampled_means(group, resamples, random) for group in groups], axis=0)
     tail = (1 - level) / 2
-    low, high = np.quantile(drawn, [tail, 1 - tail])
-    return Interval(float(np.mean([group.mean() for group in groups])), float(low), float(high), level)
+    low, high = sorted(sign * np.quantile(drawn, [tail, 1 - tail]))
+    return Interval(sign * float(np.mean([group.mean() for group in groups])), float(low), float(high), level)
 
 
-def _by_stratum(differences: NDArray[np.float64], strata: Numbers) -> list[NDArray[np.float64]]:
+def by_stratum(differences: NDArray[np.float64], strata: Numbers) -> list[NDArray[np.float64]]:
+    """The differences of each stratum."""
     names = pairs.check_vector("strata", strata)
     pairs.check_same_length(len(differences), len(names))
     return [differences[names == name] for name in np.unique(names)]
