@@ -98,15 +98,15 @@ def _convert(
     held = _hold_functions(model, surgery)
     network = FlowGraph(model, selection)
     sites = network.sites()
-    selection.check(name for site in sites for name in (site.kind, *site.activation.names))
     observed: Observation | None = None
     if example_inputs is not None:
         observed = observe(network, sites, example_inputs, _alpha(unit))
-        sites = observed.split(sites) if unit.pyramidal else sites
+        sites = [*(observed.split(sites) if unit.pyramidal else sites), *observed.strays]
+    selection.check(name for site in sites for name in (site.kind, *site.activation.names))
     decisions = decide(network, sites, unit, chosen_by=network.chosen, filter_fn=filter_fn, observed=observed)
     asked = [decision for decision in decisions if decision.asked]
     if not asked:
-        raise ConversionError(nothing_to_convert(network, decisions, unit))
+        raise ConversionError(nothing_to_convert(network, decisions, unit, has_inputs=observed is not None))
     if all(decision.form == "keep" for decision in asked):
         raise ConversionError(nothing_converted(decisions, unit, has_inputs=observed is not None))
     if keep_function:

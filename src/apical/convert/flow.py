@@ -20,8 +20,6 @@ from torch import Tensor, nn
 from torch.fx import Graph, Node
 
 from apical.convert.kinds import (
-    ALL_KINDS,
-    DEFAULT_KINDS,
     FUNCTIONS,
     IDENTITIES,
     INSIDE,
@@ -40,7 +38,7 @@ from apical.convert.kinds import (
     transformer_activation,
 )
 from apical.convert.probe import elementwise, whole_activation
-from apical.convert.source import Expression, Place, expressions, methods
+from apical.convert.source import Expression, Place, read
 from apical.convert.trace import MODES, Traced, has_own_forward, place_of, trace
 
 SHAPE_READS = ("ndim", "shape", "dtype", "device", "is_cuda", "size", "dim")
@@ -165,8 +163,9 @@ class FlowGraph:
         self.live: list[Traced] = []
         self.entered: set[int] = set()
         self._visit(model)
+        registered = {id(module) for module in model.modules()}
         for traced in self._forwards():
-            traced.expressions = expressions(traced.module) if "forward" not in vars(traced.module) else []
+            traced.expressions, traced.mentions = read(traced.module, registered)
             traced.keeps_code = traced.keeps_code or any(self._needs_source(traced, e) for e in traced.expressions)
 
     def _forwards(self) -> list[Traced]:
@@ -238,12 +237,14 @@ class FlowGraph:
         """The expressions in forwards that keep their code and that no graph shows; calls out of reach of all."""
         sites: list[Site] = []
         for traced in self._forwards():
-            if traced.error or traced.fixed:
-                names = _Names(traced.module)
-                hidden = [expression for expression in traced.expressions if id(expression) not in placed]
-                sites += [_expression_site(traced, expression, names(expression.kind)) for expression in hidden]
-            if traced.error:
-                sites += [_hidden_call(traced, kind) for kind in _hidden_kinds(traced)]
+            names, keeps = _Names(traced.module), bool(traced.error or traced.fixed)
+            written = [expression for expression in traced.expressions if keeps and id(expression) not in placed]
+            sites += [_expression_site(traced, expression, names(expression.kind)) for expression in written]
+            shown = {call_kind(node) for _, node in traced.nodes()}
+            for mention in traced.mentions:
+                if mention.formula or (keeps and mention.kind not in shown):
+                    activation = Activation(mention.kind, default=mention.default)
+                    sites.append(fixed_site(traced, activation, names(mention.kind), mention.reason))
         return sites
 
     def _walk(self) -> Iterator[Site]:
@@ -569,7 +570,8 @@ def _held_activation(module: HeldFunction) -> Activation:
 
 
 def _expression_site(traced: Traced, expression: Expression, target: str) -> Site:
-    return Site(traced, Activation(expression.kind), target, None, expression=expression, place=expression.place)
+    activation = Activation(expression.kind, default=expression.default)
+    return Site(traced, activation, target, None, expression=expression, place=expression.place)
 
 
 def _members(traced: Traced, expression: Expression) -> dict[bool, list[Node]]:
@@ -598,25 +600,6 @@ def _attach(site: Site, traced: Traced) -> None:
             site.members |= set(members)
 
 
-def _hidden_kinds(traced: Traced) -> list[str]:
-    """The kinds of hidden layers that functions outside the class apply, or a forward whose source cannot be read."""
-    readable = methods(type(traced.module))
-    if "forward" not in readable:
-        code = getattr(type(traced.module).forward, "__code__", None)
-        return [name for name in getattr(code, "co_names", ()) if name.rstrip("_") in ALL_KINDS]
-    kinds: list[str] = []
-    own = {expression.kind for expression in traced.expressions}
-    for method in readable.values():
-        for name in method.function.__code__.co_names:
-            helper = method.function.__globals__.get(name)
-            code, home = getattr(helper, "__code__", None), getattr(helper, "__module__", "") or ""
-            if code is not None and not home.startswith("torch"):
-                kinds += [n.rstrip("_") for n in code.co_names if n.rstrip("_") in DEFAULT_KINDS and name not in own]
-    return list(dict.fromkeys(kinds))
-
-
-def _hidden_call(traced: Traced, kind: str) -> Site:
-    readable = "forward" in methods(type(traced.module))
-    where = "in a function outside its class" if readable else "in a forward whose source cannot be read"
-    what = f"it is called {where}: make it a module (self.act = torch.nn.ReLU() in __init__, self.act(x) in forward)"
-    return Site(traced, Activation(kind.rstrip("_")), kind, None, fixed=what)
+def fixed_site(traced: Traced, activation: Activation, target: str, reason: str) -> Site:
+    """A site for what cannot be replaced."""
+    return Site(traced, activation, target, None, fixed=reason)

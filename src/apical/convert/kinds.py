@@ -83,19 +83,36 @@ ADDITIONS: tuple[Any, ...] = (operator.add, operator.iadd, torch.add, "add", "ad
 
 
 def _functions() -> dict[Any, str]:
-    """Every function and tensor method that computes one of the kinds, in-place forms included."""
-    known: dict[Any, str] = {}
+    """Every function, operator and tensor method that computes one of the kinds, in-place forms included."""
+    known: dict[Any, str] = {torch.special.expit: "sigmoid", torch.ops.aten.log_sigmoid: "logsigmoid"}
     for kind in ALL_KINDS:
         for name in (kind, f"{kind}_"):
-            for home in (functional, torch):
+            for home in (functional, torch, torch.ops.aten):
                 if callable(function := getattr(home, name, None)):
                     known[function] = kind
             if hasattr(Tensor, name):
                 known[name] = kind
+    for packet in [each for each in known if hasattr(each, "overloads")]:
+        known |= {getattr(packet, overload): known[packet] for overload in packet.overloads()}
     return known | {functional.swish: "silu"} if hasattr(functional, "swish") else known
 
 
 FUNCTIONS = _functions()
+
+
+def is_clamp(function: Any) -> bool:
+    """Whether this function, or tensor's method of this name, cuts values off: below 0 alone, it is a ReLU."""
+    name = function if isinstance(function, str) else getattr(function, "__name__", "")
+    return name.rstrip("_") in ("clamp", "clamp_min", "clip")
+
+
+def function_kind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """The kind of activation that a call of a function or of a tensor's method computes, or None."""
+    if is_clamp(function):
+        low = args[1] if len(args) > 1 else kwargs.get("min")
+        high = args[2] if len(args) > 2 else kwargs.get("max")
+        return "relu" if isinstance(low, (int, float)) and low == 0 and high is None else None
+    return FUNCTIONS.get(function)
 
 
 @dataclass(frozen=True)
@@ -137,8 +154,13 @@ class Selection:
 
 def module_kind(module: nn.Module) -> str | None:
     """The kind of an activation module of torch, subclasses that leave its forward alone included; or None."""
+    return class_kind(type(module))
+
+
+def class_kind(cls: type) -> str | None:
+    """The kind of a class of such modules."""
     for kind, known in _MODULES.items():
-        if isinstance(module, known) and type(module).forward is known.forward:
+        if issubclass(cls, known) and cls.forward is known.forward:
             return kind
     return None
 
@@ -209,7 +231,7 @@ def call_kind(node: Node) -> str | None:
     """The kind of activation that this call of a function or tensor method computes, or None."""
     if node.op not in ("call_function", "call_method") or not isinstance(call_input(node), Node):
         return None
-    return FUNCTIONS.get(node.target)
+    return function_kind(node.target, node.args, node.kwargs)
 
 
 def call_in_place(node: Node) -> bool:

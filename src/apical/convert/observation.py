@@ -5,28 +5,39 @@ flow that flow.py reads from graphs, for the forwards that have none.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 from torch.fx import Node
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from apical.convert.flow import FlowGraph, Site
-from apical.convert.kinds import ADDITIONS, FUNCTIONS, NORM_FUNCTIONS, NORMS, call_kind, is_affine
-from apical.convert.source import Place, codes, running_place
-from apical.convert.trace import in_mode
+from apical.convert.flow import Activation, FlowGraph, Site, fixed_site
+from apical.convert.kinds import (
+    ADDITIONS,
+    FUNCTIONS,
+    NORM_FUNCTIONS,
+    NORMS,
+    call_kind,
+    function_kind,
+    is_affine,
+    is_ours,
+)
+from apical.convert.source import Place, codes, out_of_reach, running_place
+from apical.convert.trace import Traced, in_mode
 from apical.errors import ConversionError
 
 SATURATED = 5.0
 """An input is called saturated where alpha*x is above this: ADA has fallen to 9 % of its peak there, and falls on."""
 
-_CALLS = {getattr(Tensor, f) if isinstance(f, str) else f for f in FUNCTIONS}
+_METHODS = {getattr(Tensor, name): name for name in FUNCTIONS if isinstance(name, str)}
 _SUMS = {getattr(Tensor, f) if isinstance(f, str) else f for f in ADDITIONS} | {
     Tensor.__add__,
     Tensor.__iadd__,
@@ -67,14 +78,14 @@ class Record:
 
 @dataclass(eq=False)
 class _Frame:
-    """A running forward: what it was called with, the activations it calls in order, and how many it has called."""
+    """A running forward: the activations it calls in order, and how many it has called; `blind` without a graph."""
 
     module: nn.Module
-    source: Record | None
     order: list[Site | None]
     known: dict[Any, str]
     expressions: list[Site]
     inside: bool
+    blind: bool
     called: int = 0
     running: set[int] = field(default_factory=set)
 
@@ -86,6 +97,8 @@ class Observation:
     network: FlowGraph
     shares: dict[Site, Share] = field(default_factory=dict)
     calls: dict[Site, list[tuple[Place | None, Record | None]]] = field(default_factory=dict)
+    strays: list[Site] = field(default_factory=list)
+    """Activations that ran and that no site stands for."""
 
     def note(self, site: Site, x: Tensor, place: Place | None, record: Record | None, alpha: float | None) -> None:
         self.shares.setdefault(site, Share()).count(x, alpha)
@@ -185,23 +198,34 @@ class _Watch(TorchFunctionMode):
         super().__init__()
         self.network, self.alpha = network, alpha
         self.observed = Observation(network)
+        self.names = {id(module): name for name, module in network.model.named_modules()}
+        self.taken = {site.name for site in sites}
         self.by_node = {site.nodes[False]: site for site in sites if False in site.nodes}
         self.by_module = {id(site.module): site for site in sites if site.module is not None and not site.nodes}
         self.expressions: dict[int, list[Site]] = {}
+        self.functions: dict[int, list[Site]] = {}
         for site in sites:
             if site.expression is not None and (site.owner.keeps_code or site.owner.error):
                 self.expressions.setdefault(id(site.owner.module), []).append(site)
+            elif site.module is None:
+                self.functions.setdefault(id(site.owner.module), []).append(site)
         self.records: Any = WeakIdKeyDictionary()
         self.frames: list[_Frame] = []
+        self.calling = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.calling:
+            return func(*args, **(kwargs or {}))
         inputs = [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, Tensor)]
         inputs += [x for each in args if isinstance(each, (list, tuple)) for x in each if isinstance(x, Tensor)]
-        frame = self.frames[-1] if self.frames else None
         sources = tuple(self._record(x) for x in inputs)
-        if frame is not None and not frame.inside and inputs:
-            self._look(frame, func, inputs[0], sources[0])
-        result = func(*args, **(kwargs or {}))
+        if inputs:
+            self.look(function_kind(_METHODS.get(func, func), args, kwargs or {}), inputs[0], sources[0])
+        self.calling = True
+        try:
+            result = func(*args, **(kwargs or {}))
+        finally:
+            self.calling = False
         record = Record("+" if func in _SUMS else str(getattr(func, "__name__", func)), sources)
         for each in result if isinstance(result, (list, tuple)) else (result,):
             if isinstance(each, Tensor):
@@ -214,49 +238,91 @@ class _Watch(TorchFunctionMode):
             record = self.records[x] = Record("an input or parameter")
         return record  # type: ignore[no-any-return]
 
-    def _look(self, frame: _Frame, func: Any, x: Tensor, record: Record) -> None:
-        """Whether this call is an activation, or the first of an expression that is one."""
-        if frame.expressions:
-            place = running_place(frame.known, sys._getframe(2))
-            for site in frame.expressions:
-                assert site.expression is not None
-                if site.expression.place.holds(place) and not site.expression.source.holds(place):
-                    if id(site) not in frame.running:
-                        self.observed.note(site, x, place, record, self.alpha)
-                    frame.running.add(id(site))
-                    return
-            frame.running.clear()
-        if func in _CALLS and not frame.expressions:
-            self._called(frame, x, record)
+    def look(self, kind: str | None, x: Tensor, record: Record | None = None, *, own: bool = False) -> None:
+        """Which activation the call of a function is: the first of an expression, one of a graph, or one unseen."""
+        frame = self.frames[-1] if self.frames else None
+        if frame is None or frame.inside or not (frame.expressions or kind):
+            return
+        place = running_place(frame.known, sys._getframe(2))
+        for written in frame.expressions:
+            assert written.expression is not None
+            if written.expression.place.holds(place) and not written.expression.source.holds(place):
+                if id(written) not in frame.running:
+                    self.observed.note(written, x, place, record, self.alpha)
+                frame.running.add(id(written))
+                return
+        frame.running.clear()
+        if kind is None or (not frame.expressions and self._called(frame, x, record)):
+            return
+        functions = self.functions.setdefault(id(frame.module), [])
+        known = [site for site in functions if site.kind == kind and site.place in (None, place)]
+        site = known[0] if known else None
+        if site is None:
+            site = self._stray(frame.module, Activation(kind, default=own))
+            functions.append(site)
+            self.observed.strays.append(site)
+        self.observed.note(site, x, place, record, self.alpha)
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _stray(self, module: nn.Module, activation: Activation) -> Site:
+        name = self.names[id(module)]
+        owner = self.network.traced.get(id(module)) or Traced(name, module, error="torch's own code calls it")
+        site = fixed_site(owner, activation, activation.kind, out_of_reach("called where its forward does not show it"))
+        while site.name in self.taken:
+            site.target += "_"
+        self.taken.add(site.name)
+        return site
+
+    def call(self, call: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """A call of a module, registered or not."""
+        if self.calling:
+            return call(module, *args, **kwargs)
         inputs = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
         record = self._record(inputs[0]) if inputs else None
+        self.calling = True  # of the module itself, to know it
+        activation = self.network.activation(module) if inputs else None
+        self.calling = False
+        self.frames.append(self._enter(module, activation, inputs, record))
+        try:
+            result = call(module, *args, **kwargs)
+        finally:
+            self.frames.pop()
+        layer = activation is not None or is_affine(module) or self.network.is_norm(module)
+        if layer and isinstance(result, Tensor) and record is not None:
+            self.records[result] = Record(module, (record,))
+        return result
+
+    def _enter(
+        self, module: nn.Module, activation: Activation | None, inputs: list[Tensor], record: Record | None
+    ) -> _Frame:
         caller = self.frames[-1] if self.frames else None
-        inside = caller is not None and caller.inside
-        if self.network.activation(module) is not None and inputs and not inside:
+        inside = is_ours(module) or (caller is not None and caller.inside)
+        if id(module) not in self.names and caller is not None:  # nobody registered it: it is a part of the caller
+            if activation is not None and caller.blind:
+                self.look(activation.kind, inputs[0], record, own=activation.default)
+                inside = True
+            return replace(caller, inside=True) if inside else caller
+        if activation is not None and not inside:
             if id(module) in self.by_module:
-                place = running_place(caller.known, sys._getframe(1)) if caller is not None else None
+                place = running_place(caller.known, sys._getframe(2)) if caller is not None else None
                 self.observed.note(self.by_module[id(module)], inputs[0], place, record, self.alpha)
             elif caller is not None:
                 self._called(caller, inputs[0], record)
             inside = True
-        known = codes(type(module)) if id(module) in self.network.traced else {}
+        traced = self.network.traced.get(id(module))
+        known = codes(type(module)) if traced is not None else {}
         expressions = self.expressions.get(id(module), [])
-        self.frames.append(_Frame(module, record, self._order(module), known, expressions, inside))
+        blind = traced is not None and traced.error is not None
+        return _Frame(module, self._order(module), known, expressions, inside, blind)
 
-    def leave(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
-        frame = self.frames.pop()
-        layer = is_affine(module) or self.network.is_norm(module) or self.network.activation(module) is not None
-        if layer and isinstance(result, Tensor) and frame.source is not None:
-            self.records[result] = Record(module, (frame.source,))
-
-    def _called(self, frame: _Frame, x: Tensor, record: Record | None) -> None:
-        if frame.called < len(frame.order):
-            site = frame.order[frame.called]
-            frame.called += 1
-            if site is not None:
-                self.observed.note(site, x, site.place, record, self.alpha)
+    def _called(self, frame: _Frame, x: Tensor, record: Record | None) -> bool:
+        """The next activation of the frame's graph is called; whether there is one."""
+        if frame.called == len(frame.order):
+            return False
+        site = frame.order[frame.called]
+        frame.called += 1
+        if site is not None:
+            self.observed.note(site, x, site.place, record, self.alpha)
+        return True
 
     def _order(self, module: nn.Module) -> list[Site | None]:
         traced = self.network.traced.get(id(module))
@@ -275,19 +341,32 @@ class _Watch(TorchFunctionMode):
         return call_kind(node) is not None and not calls_only
 
 
+class _Compiled(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees the operators that no function of torch called: those of TorchScript."""
+
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.watch = watch
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kind = None if self.watch.calling else function_kind(func, args, kwargs or {})
+        if kind is not None and isinstance(args[0], Tensor):
+            self.watch.look(kind, args[0])
+        return func(*args, **(kwargs or {}))
+
+
 def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: float | None) -> Observation:
     """What the activations saw in one forward, in evaluation mode."""
     watch = _Watch(network, sites, alpha)
     args, kwargs = _arguments(example_inputs)
+    call = nn.Module.__call__
     with ExitStack() as stack:
-        for module in network.model.modules():
-            stack.callback(module.register_forward_pre_hook(watch.enter, with_kwargs=True).remove)
-            stack.callback(module.register_forward_hook(watch.leave, with_kwargs=True).remove)
         stack.enter_context(in_mode(network.model, False))
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(patch.object(nn.Module, "__call__", lambda *a, **k: watch.call(call, *a, **k)))
         try:
-            with watch:
+            with watch, _Compiled(watch):
                 network.model(*args, **kwargs)
         except Exception as error:
             raise ConversionError(

@@ -144,7 +144,8 @@ class ConversionReport:
     def _headline(self, asked: list[Change]) -> str:
         head = f"{len(self.converted)} of {_count(len(asked), 'activation')} converted to {self.unit}"
         if self.details:
-            head += f"; {_count(len(self.details), 'forward')} could not be traced (report.details)"
+            hint = "" if self.cost.multiply_adds else ": example_inputs show what else runs there"
+            head += f"; {_count(len(self.details), 'forward')} could not be traced (report.details){hint}"
         return head
 
 
@@ -199,7 +200,7 @@ def _after(decision: Decision, made: dict[Decision, nn.Module], unit: Unit) -> s
     return type(new).__name__
 
 
-def nothing_to_convert(network: FlowGraph, decisions: list[Decision], unit: Unit) -> str:
+def nothing_to_convert(network: FlowGraph, decisions: list[Decision], unit: Unit, *, has_inputs: bool) -> str:
     """The sentence for a model without activations of the kinds asked for."""
     call = f"convert_(model, {str(unit)!r}"
     others = Counter(decision.site.kind for decision in decisions if decision.site.fixed is None)
@@ -211,6 +212,8 @@ def nothing_to_convert(network: FlowGraph, decisions: list[Decision], unit: Unit
     if any(is_ours(module) for module in network.model.modules()):
         return f"every activation of the model is apical's already: build it anew, or report.undo(), then {call})"
     inside = "".join(f"; {d.site.label}: {d.reason}" for d in decisions)
+    if network.blind() and not has_inputs:
+        inside += f"; {network.blind()[0].error}, and example_inputs=... would show what runs there"
     return (
         f"the model has no activation to convert ({len(list(network.model.modules()))} modules looked at{inside}): "
         f"give the network that has them, e.g. {call.replace('model', 'model.backbone')})"

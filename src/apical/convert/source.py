@@ -2,16 +2,19 @@
 
 Some forwards cannot be a graph: they branch on values, or take arguments of which a graph would hold one case. Those
 keep their code. Their methods are parsed; an expression of one input that maps elementwise (`F.relu(x)`, `x.relu_()`,
-`swish(x)`, `x * torch.sigmoid(x)`) is an activation, known by calling it, as modules are; and a method is compiled
-again with `self.name(input)` in the place of the expression. All else, arguments and control flow, is as it was.
+`swish(x)`, `nn.ReLU()(x)`, `x * torch.sigmoid(x)`) is an activation, known by calling it, as modules are; and a method
+is compiled again with `self.name(input)` in the place of the expression. All else, arguments and control flow, is as it
+was. What a method names without calling it in such a way (`for f in (F.relu, F.gelu)`), and what functions outside the
+class apply, is a `Mention`: it is listed, and stays.
 """
 
 import ast
 import inspect
 import linecache
 import textwrap
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType
 from typing import Any
@@ -19,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apical.convert.kinds import DEFAULT_KINDS, FUNCTIONS
-from apical.convert.probe import Elementwise, elementwise
+from apical.convert.kinds import ALL_KINDS, DEFAULT_KINDS, FUNCTIONS, class_kind, is_clamp, module_kind
+from apical.convert.probe import Elementwise, elementwise, whole_activation
 
 FORMULA = "formula"
 """The kind of an expression that computes no activation of torch."""
@@ -56,6 +59,20 @@ class Expression:
     text: str
     function: Callable[[Tensor], Any]
     in_place: bool
+    default: bool = False
+    """Whether it is chosen without being asked for, whatever its kind."""
+    formula: bool = False
+    """Whether it is more than one call of torch."""
+
+
+@dataclass(frozen=True)
+class Mention:
+    """An activation that a forward can reach and that cannot be replaced there, and the reason."""
+
+    kind: str
+    reason: str
+    default: bool = False
+    formula: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,10 +92,7 @@ class Method:
     name: str
     function: FunctionType
     tree: ast.FunctionDef
-
-    @property
-    def self(self) -> str:
-        return self.tree.args.args[0].arg if self.tree.args.args else ""
+    self: str
 
     def place(self, node: ast.expr) -> Place:
         return Place(self.name, node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
@@ -116,13 +130,29 @@ def _is_own(node: ast.AST, own: str) -> bool:
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own
 
 
+def _changed_attributes(kind: type[nn.Module]) -> set[str]:
+    """The attributes of self that methods set."""
+    return {
+        node.attr
+        for method in methods(kind).values()
+        for node in ast.walk(method.tree)
+        if isinstance(node, ast.Attribute) and _is_own(node, method.self) and not isinstance(node.ctx, ast.Load)
+    }
+
+
 def _method(kind: type[nn.Module], name: str) -> Method | None:
     definer = _definer(kind, name)
     if definer is None or definer.__module__.startswith("torch.nn.modules."):
         return None
     function = inspect.unwrap(definer.__dict__[name])
-    if not isinstance(function, FunctionType):
-        return None
+    method = _parsed(name, function) if isinstance(function, FunctionType) else None
+    if method is None or not method.tree.args.args:
+        return method
+    return replace(method, self=method.tree.args.args[0].arg)
+
+
+def _parsed(name: str, function: FunctionType) -> Method | None:
+    """A function with its source, where that can be read."""
     try:
         lines, start = inspect.getsourcelines(function)
         indented = lines[0][:1].isspace()
@@ -131,7 +161,7 @@ def _method(kind: type[nn.Module], name: str) -> Method | None:
         return None
     ast.increment_lineno(tree, start - 1 - indented)
     first = tree.body[0].body[0] if isinstance(tree.body[0], ast.If) else tree.body[0]
-    return Method(name, function, first) if isinstance(first, ast.FunctionDef) else None
+    return Method(name, function, first, "") if isinstance(first, ast.FunctionDef) else None
 
 
 def _definer(kind: type[nn.Module], name: str) -> type | None:
@@ -140,8 +170,14 @@ def _definer(kind: type[nn.Module], name: str) -> type | None:
 
 
 def codes(kind: type[nn.Module]) -> dict[CodeType, str]:
-    """The compiled code of the methods."""
-    return {method.function.__code__: name for name, method in methods(kind).items()}
+    """The compiled code of the methods, with that of the functions and comprehensions inside them."""
+    known: dict[CodeType, str] = {}
+    waiting = [(method.function.__code__, name) for name, method in methods(kind).items()]
+    while waiting:
+        code, name = waiting.pop()
+        known[code] = name
+        waiting += [(part, name) for part in code.co_consts if isinstance(part, CodeType)]
+    return known
 
 
 def running_place(known: dict[CodeType, str], frame: FrameType | None) -> Place | None:
@@ -155,26 +191,75 @@ def running_place(known: dict[CodeType, str], frame: FrameType | None) -> Place 
     return None
 
 
-def expressions(module: nn.Module) -> list[Expression]:
-    """Every activation that the methods of `module` write out, in the order of the source."""
-    known = [each for method in methods(type(module)).values() for each in _Search(module, method).run()]
-    return sorted(known, key=lambda each: (each.place.method != "forward", each.place.line, each.place.column))
+def read(module: nn.Module, registered: set[int]) -> tuple[list[Expression], list[Mention]]:
+    """Every activation that the methods of `module` write out, in the order of the source, and those they mention.
+
+    `registered` are the ids of the model's modules, which are known otherwise.
+    """
+    if "forward" in vars(module):
+        return [], list(_hidden(module.forward, registered, "a forward that is set on the instance", set()))
+    known = methods(type(module))
+    if "forward" not in known:
+        names = getattr(getattr(type(module).forward, "__code__", None), "co_names", ())
+        kinds = dict.fromkeys(name.rstrip("_") for name in names if name.rstrip("_") in ALL_KINDS)
+        return [], [_mention(kind, "called in a forward whose source cannot be read") for kind in kinds]
+    parts = [part for method in known.values() for part in _Search(module, method, registered).run()]
+    written = [part for part in parts if isinstance(part, Expression)]
+    written.sort(key=lambda each: (each.place.method != "forward", each.place.line, each.place.column))
+    return written, list(dict.fromkeys(part for part in parts if isinstance(part, Mention)))
+
+
+def out_of_reach(what: str) -> str:
+    """The reason why an activation that is `what` stays, and what to do."""
+    return f"it is {what}: make it a module (self.act = torch.nn.ReLU() in __init__, self.act(x) in forward)"
+
+
+def _mention(kind: str, what: str, *, default: bool = False) -> Mention:
+    return Mention(kind, out_of_reach(what), default)
+
+
+def _hidden(function: Any, registered: set[int], where: str, seen: set[Any]) -> Iterator[Mention]:
+    """What a function outside the methods applies, and those that it calls."""
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    home = getattr(function, "__module__", None) or ""
+    if not isinstance(function, FunctionType) or function in seen or home.partition(".")[0] in ("torch", "apical"):
+        return
+    seen.add(function)
+    method = _parsed(function.__name__, function)
+    for part in _Search(nn.Module(), method, registered, seen).run() if method is not None else ():
+        if isinstance(part, Expression):
+            yield Mention(part.kind, out_of_reach(f"called in {where}"), part.default, part.formula)
+        else:
+            yield part
 
 
 class _Search:
     """The activations in one method of one module."""
 
-    def __init__(self, module: nn.Module, method: Method) -> None:
-        self.module, self.method = module, method
-        code = method.function.__code__
-        self.local = {*code.co_varnames, *code.co_cellvars}
+    def __init__(self, module: nn.Module, method: Method, registered: set[int], seen: set[Any] | None = None) -> None:
+        self.module, self.method, self.registered = module, method, registered
+        self.outside, self.seen = seen is not None, seen if seen is not None else set[Any]()
+        code, nodes = method.function.__code__, list(ast.walk(method.tree))
+        stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
+        arguments = {n.arg for n in nodes if isinstance(n, ast.arg)}
+        self.local = {*code.co_varnames, *code.co_cellvars, *stored, *arguments}
+        self.changing = _changed_attributes(type(module))
         names, cells = code.co_freevars, method.function.__closure__ or ()
         self.scope = {n: c.cell_contents for n, c in zip(names, cells, strict=True) if _is_filled(c)}
+        for node in nodes:  # a name that is set once has that value wherever it has one
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if isinstance(node, ast.Assign) and isinstance(target, ast.Name) and len(node.targets) == 1:
+                known, value = self._resolve(node.value)
+                if known and stored[target.id] == 1 and target.id not in arguments:
+                    self.scope[target.id] = value
 
-    def run(self) -> Iterator[Expression]:
+    def run(self) -> Iterator[Expression | Mention]:
+        for default in (*self.method.tree.args.defaults, *self.method.tree.args.kw_defaults):
+            if default is not None:
+                yield from self._visit(default)
         yield from self._block(self.method.tree.body)
 
-    def _block(self, statements: list[ast.stmt]) -> Iterator[Expression]:
+    def _block(self, statements: list[ast.stmt]) -> Iterator[Expression | Mention]:
         """The activations in statements that can run, as far as attributes of the module decide."""
         for statement in statements:
             live = self._decided(statement.test) if isinstance(statement, ast.If) else None
@@ -192,7 +277,7 @@ class _Search:
             if isinstance(node, ast.Attribute) and _is_own(node, self.method.self):
                 value = getattr(self.module, node.attr, self)
                 plain = value is None or isinstance(value, (bool, int, float, str, nn.Module))
-                if node.attr == "training" or not plain:
+                if node.attr == "training" or node.attr in self.changing or not plain:
                     return None
             elif not isinstance(node, (*_DECIDING, ast.Name)) or (
                 isinstance(node, ast.Name) and node.id != self.method.self
@@ -201,9 +286,7 @@ class _Search:
         code = compile(ast.fix_missing_locations(ast.Expression(_clone(test))), "<condition>", "eval")
         return bool(eval(code, {}, {self.method.self: self.module}))
 
-    def _visit(self, node: ast.AST) -> Iterator[Expression]:
-        if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ClassDef)):
-            return
+    def _visit(self, node: ast.AST) -> Iterator[Expression | Mention]:
         if isinstance(node, ast.If):
             yield from self._visit(node.test)
             yield from self._block(node.body)
@@ -213,15 +296,52 @@ class _Search:
         if expression is not None:
             yield expression
             node = next(n for n in ast.walk(node) if isinstance(n, ast.expr) and self._at(n) == expression.source)
+            yield from self._visit(node)
+            return
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            return
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in self.scope:
+            return  # its value is known where the name is read
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load):
+            known, value = self._resolve(node)
+            if known:
+                yield from self._mentions(value, ast.unparse(node))
+                return
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "super()":
+            yield from _hidden(self._inherited(node.attr), self.registered, "a parent's method", self.seen)
         for child in ast.iter_child_nodes(node):
             yield from self._visit(child)
+
+    def _inherited(self, name: str) -> Any:
+        """What `super().name` is."""
+        order = type(self.module).__mro__
+        above = order[order.index(_definer(type(self.module), self.method.name)) + 1 :]
+        return next((vars(base)[name] for base in above if name in vars(base)), None)
+
+    def _mentions(self, value: Any, text: str, depth: int = 2) -> Iterator[Mention]:
+        """The activations that a value is, holds or applies."""
+        picked = f"picked at run time ({text})"
+        if isinstance(value, (dict, list, tuple, set)):
+            for each in (value.values() if isinstance(value, dict) else value) if depth else ():
+                yield from self._mentions(each, text, depth - 1)
+        elif isinstance(value, nn.Module):
+            loose = [part for part in value.modules() if id(part) not in self.registered]
+            known = [activation for part in loose if (activation := _module_activation(part)) is not None]
+            yield from (_mention(kind, picked, default=default) for kind, default in known)
+        elif isinstance(value, type) or (callable(value) and isinstance(value, Hashable) and value in FUNCTIONS):
+            kind = class_kind(value) if isinstance(value, type) else FUNCTIONS[value]
+            yield from [] if kind is None else [_mention(kind, picked)]
+        elif isinstance(value, FunctionType):
+            yield from _hidden(value, self.registered, f"{value.__name__}, outside its class", self.seen)
 
     def _at(self, node: ast.expr) -> Place:
         return self.method.place(node)
 
     def _expression(self, node: ast.Call | ast.BinOp | ast.UnaryOp) -> Expression | None:
         called = self._callee(node) if isinstance(node, ast.Call) else None
-        direct = self._input(node) if isinstance(node, ast.Call) and _may_be_pointwise(called) else None
+        if self.outside and is_clamp(called):
+            return None  # of boxes and counts as often as of hidden layers
+        direct = self._input(node) if isinstance(node, ast.Call) and self._may_be_pointwise(called) else None
         leaves = [direct] if direct is not None else self._leaves(node)
         if leaves is None or len({ast.dump(leaf) for leaf in leaves}) != 1 or leaves[0] is node:
             return None
@@ -229,9 +349,12 @@ class _Search:
         if len(leaves) == 1 and not any(_may_bend(call) for call in calls):
             return None
         function = self._function(node, leaves)
-        answer = elementwise(function)
-        kind = self._kind(answer, called, calls, len(leaves)) if answer is not None else None
-        if answer is None or kind is None:
+        if isinstance(called, nn.Module):
+            kind, default = _module_activation(called) or (None, False)
+        else:
+            answer, default = elementwise(function), False
+            kind = self._kind(answer, called, calls, len(leaves)) if answer is not None else None
+        if kind is None:
             return None
         text = ast.unparse(node)
         return Expression(
@@ -241,6 +364,8 @@ class _Search:
             text=text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...",
             function=function,
             in_place=isinstance(node, ast.Call) and self._overwrites(node),
+            default=default,
+            formula=called not in FUNCTIONS,
         )
 
     def _calls(self, node: ast.AST, leaves: set[Place]) -> list[Any]:
@@ -254,7 +379,7 @@ class _Search:
         """The one argument of a call, or the tensor whose method it is; None where there are several that vary."""
         receiver = [] if self._resolve(node.func)[0] else [node.func.value]  # type: ignore[attr-defined]
         parts = [*receiver, *node.args, *(keyword.value for keyword in node.keywords)]
-        varying = [part for part in parts if not (isinstance(part, ast.Constant) or self._is_constant(part))]
+        varying = [part for part in parts if not self._is_constant(part)]
         return varying[0] if len(varying) == 1 and not isinstance(varying[0], ast.Starred) else None
 
     @staticmethod
@@ -275,7 +400,7 @@ class _Search:
 
     def _leaves(self, node: ast.expr) -> list[ast.expr] | None:
         """The inputs of an expression: what is neither a constant nor a function of other inputs."""
-        if isinstance(node, ast.Constant) or self._is_constant(node):
+        if self._is_constant(node):
             return []
         parts: list[ast.expr]
         if isinstance(node, ast.BinOp):
@@ -284,7 +409,7 @@ class _Search:
             parts = [node.operand]
         elif isinstance(node, ast.Compare):
             parts = [node.left, *node.comparators]
-        elif isinstance(node, ast.Call) and _may_be_pointwise(self._callee(node)):
+        elif isinstance(node, ast.Call) and self._may_be_pointwise(self._callee(node)):
             receiver = [] if self._resolve(node.func)[0] else [node.func.value]  # type: ignore[attr-defined]
             parts = [*receiver, *node.args, *(keyword.value for keyword in node.keywords)]
         else:
@@ -306,23 +431,50 @@ class _Search:
         return None
 
     def _resolve(self, node: ast.expr) -> tuple[bool, Any]:
-        """Whether the value of a name or attribute is known before the method runs, and the value."""
-        if isinstance(node, ast.Name):
-            if node.id in self.scope:
-                return True, self.scope[node.id]
-            known = node.id not in self.local and node.id in self.method.function.__globals__
-            return known, self.method.function.__globals__.get(node.id)
-        if not isinstance(node, ast.Attribute):
+        """Whether the value of an expression is known before the method runs, and the value."""
+        try:
+            return True, self._value(node)
+        except Exception:  # names, attributes and items that are not there yet, and whatever a constructor raises
             return False, None
-        if _is_own(node, self.method.self):
-            value = inspect.getattr_static(self.module, node.attr, None)
-            value = value.__func__ if isinstance(value, staticmethod) else value
-            plain = isinstance(value, (bool, int, float, str, BuiltinFunctionType))
-            return plain or _is_function(value, self.module, node.attr), value
-        known, value = self._resolve(node.value)
-        if not known or not hasattr(value, node.attr):
-            return False, None
-        return True, getattr(value, node.attr)
+
+    def _value(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name) and (node.id in self.scope or node.id not in self.local):
+            return self.scope[node.id] if node.id in self.scope else self.method.function.__globals__[node.id]
+        if isinstance(node, ast.Attribute):
+            own = _is_own(node, self.method.self)
+            return self._attribute(node.attr) if own else getattr(self._value(node.value), node.attr)
+        if isinstance(node, ast.Subscript):
+            return self._value(node.value)[self._value(node.slice)]
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return [self._value(each) for each in node.elts]
+        if isinstance(node, ast.Dict) and None not in node.keys:
+            return {self._value(key): self._value(v) for key, v in zip(node.keys, node.values, strict=True) if key}
+        if isinstance(node, ast.IfExp) and (decided := self._decided(node.test)) is not None:
+            return self._value(node.body if decided else node.orelse)
+        if isinstance(node, ast.Call):
+            return self._made(node)
+        raise LookupError
+
+    def _attribute(self, name: str) -> Any:
+        """The value of `self.name`, where that is no registered module and no method changes it."""
+        value = inspect.getattr_static(self.module, name)
+        value = value.__func__ if isinstance(value, staticmethod) else value
+        constant = isinstance(value, (bool, int, float, str, BuiltinFunctionType, list, tuple, dict, nn.Module))
+        if name in self.changing or not (constant or _is_function(value, self.module, name)):
+            raise LookupError(name)
+        return value
+
+    def _made(self, node: ast.Call) -> Any:
+        """What a call gives that looks a function up, or makes a module or a partial function."""
+        looks_up = isinstance(node.func, ast.Name) and node.func.id == "getattr" and "getattr" not in self.local
+        function = getattr if looks_up else self._value(node.func)
+        makes = isinstance(function, type) and issubclass(function, (nn.Module, partial))
+        if not (looks_up or makes or isinstance(getattr(function, "__self__", None), dict)):
+            raise LookupError
+        with torch.random.fork_rng(devices=[]):
+            return function(*map(self._value, node.args), **{str(k.arg): self._value(k.value) for k in node.keywords})
 
     def _function(self, node: ast.expr, leaves: list[ast.expr]) -> Callable[[Tensor], Any]:
         """The expression as a function of its input."""
@@ -339,6 +491,12 @@ class _Search:
         return partial(
             _evaluated, code, self.method.function.__globals__, {**self.scope, self.method.self: self.module}
         )
+
+    def _may_be_pointwise(self, callee: Any) -> bool:
+        """Whether a call may be part of an elementwise expression: of a function, or a module nobody registered."""
+        if isinstance(callee, nn.Module):
+            return id(callee) not in self.registered
+        return _may_be_pointwise(callee)
 
     def _overwrites(self, node: ast.Call) -> bool:
         callee = self._callee(node)
@@ -388,7 +546,7 @@ def _is_function(value: Any, module: nn.Module, name: str) -> bool:
 
 def _may_be_pointwise(callee: Any) -> bool:
     """Whether a call may be part of an elementwise expression: a function of torch, a tensor's method, or yours."""
-    if callee is None or isinstance(callee, (type, nn.Module)):
+    if callee is None or isinstance(callee, type):
         return False
     if isinstance(callee, str):
         return not callee.startswith("__")
@@ -396,13 +554,22 @@ def _may_be_pointwise(callee: Any) -> bool:
     if home in ("builtins", "math") or home.startswith("torch.utils"):
         return False
     return (
-        isinstance(callee, (FunctionType, torch.jit.ScriptFunction))
+        isinstance(callee, (FunctionType, torch.jit.ScriptFunction, partial))
+        or callee in FUNCTIONS
         or (
             isinstance(callee, BuiltinFunctionType)
             or type(callee).__name__ in ("builtin_function_or_method", "function")
         )
         or _is_apply(callee)
     )
+
+
+def _module_activation(module: nn.Module) -> tuple[str, bool] | None:
+    """The kind of a module that is one activation, and whether it is chosen without being asked for."""
+    if (kind := module_kind(module)) is not None:
+        return kind, False
+    answer = whole_activation(module)
+    return None if answer is None else (answer.kind or type(module).__name__, not (answer.kind or answer.gate))
 
 
 def _is_apply(callee: Any) -> bool:

@@ -15,7 +15,7 @@ from torch import nn
 from torch.fx import Graph, Node, Tracer
 
 from apical.convert.kinds import is_ours
-from apical.convert.source import Expression, Place, codes, methods, running_place
+from apical.convert.source import Expression, Mention, Place, codes, methods, running_place
 
 MODES = (True, False)
 """The values of `module.training`."""
@@ -37,6 +37,7 @@ class Traced:
     error: str | None = None
     words: str = ""
     expressions: list[Expression] = field(default_factory=list)
+    mentions: list[Mention] = field(default_factory=list)
     keeps_code: bool = False
 
     @property
@@ -69,6 +70,13 @@ class OwnForward(Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A call of a child; torch's modules that nobody registered and that hold no values are functions."""
+        held = has_own_forward(m) or any(True for _ in (*m.parameters(), *m.buffers()))
+        if held or any(m is own for own in self.root.modules()):
+            return super().call_module(m, forward, args, kwargs)
+        return forward(*args, **kwargs)
 
     def create_args_for_root(
         self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
