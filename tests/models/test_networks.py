@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from apical import Unit, models
+from apical import ADA, Unit, models
 from apical.models.resnet import BASIC, ApicalResNet, ResNet
 from apical.nn.kinds import PAPER
 
@@ -97,6 +97,12 @@ def test_rows_of_a_study_start_from_the_same_weights(name: str, small: Make) -> 
             assert torch.equal(pynada[own], weight), key
         else:
             assert torch.equal(pynada[own][: len(weight)], weight), key
+
+
+def test_lenet_may_have_another_unit_in_its_dense_layers() -> None:
+    network = models.create("lenet", "ada(alpha=learn)", seed=0, dense_unit="relu")
+    kinds = [type(network.get_submodule(f"{name}.activation")) for name in ("conv1", "dense1", "dense2")]
+    assert kinds == [ADA, nn.ReLU, nn.ReLU]
 
 
 def test_a_seed_leaves_the_global_generator_alone_and_no_seed_follows_it() -> None:

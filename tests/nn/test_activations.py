@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import apical
-from apical import ADA, RBF, Dendrite, LeakyADA, Swish, no_weight_decay
-from apical.errors import ApicalError
+from apical import ADA, RBF, Dendrite, LeakyADA, PyramidalLinear, Swish, no_weight_decay
+from apical.errors import ApicalError, InvalidArgumentError
 
 MODULES = [
     ADA(),
@@ -90,6 +90,22 @@ def test_inplace_may_come_first_as_in_torch_and_nothing_else_may(kind) -> None:
         kind(1.0)
     with pytest.raises(TypeError):
         kind(True, 1.0)
+
+
+@pytest.mark.parametrize("kind", [ADA, LeakyADA])
+def test_without_a_floor_a_learned_alpha_may_be_negative(kind: type[ADA]) -> None:
+    module = kind(alpha=0.01, learnable=True, floor="off")
+    with torch.no_grad():
+        module.alpha.fill_(-0.5)
+    x = X.clamp(-3.0, 3.0)
+    expected = torch.where(x > 0, x * torch.exp(0.5 * x), module.leak * x)
+    torch.testing.assert_close(module(x), expected)
+    layer = PyramidalLinear(4, 3, basal="relu", apical=module)
+    z = layer._affine(x[:, :4])
+    torch.testing.assert_close(layer(x[:, :4]), z[..., :3].relu() + module(z[..., 3:]))
+    assert module.effective_alpha.item() == -0.5
+    with pytest.raises(InvalidArgumentError, match="floor is 'none', but must be one of on, off"):
+        kind(floor="none")
 
 
 def test_learned_alpha_is_held_at_the_floor_and_comes_back() -> None:

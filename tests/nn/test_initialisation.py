@@ -135,3 +135,14 @@ def test_parameters_it_does_not_know_are_left_and_named() -> None:
 def test_a_bad_seed_is_one_sentence(seed: object) -> None:
     with pytest.raises(InvalidArgumentError, match="must be an integer from 0 on"):
         initialise_(nn.Linear(1, 1), seed=seed)  # type: ignore[arg-type]
+
+
+def test_uniform_biases_are_within_those_of_torch_and_leave_the_weights_alone() -> None:
+    zero, uniform = (nn.Sequential(nn.Linear(16, 64), nn.Linear(64, 2)) for _ in range(2))
+    initialise_(zero, seed=3)
+    initialise_(uniform, seed=3, biases="uniform")
+    assert torch.equal(zero[0].weight, uniform[0].weight)
+    assert not zero[0].bias.any()
+    assert 0.2 < uniform[0].bias.abs().max() <= 0.25
+    with pytest.raises(InvalidArgumentError, match="biases is 'none', but must be one of zero, uniform"):
+        initialise_(zero, seed=3, biases="none")

@@ -231,10 +231,10 @@ def test_labels_are_those_of_the_tables() -> None:
 
 
 def test_open_parameters_are_those_that_the_text_does_not_fix() -> None:
-    assert [*kinds.open_parameters("ada")] == ["alpha", "c"]
-    assert [*kinds.open_parameters("leaky_pynada(alpha=1)")] == ["c", "leak"]
+    assert [*kinds.open_parameters("ada")] == ["alpha", "c", "floor"]
+    assert [*kinds.open_parameters("leaky_pynada(alpha=1)")] == ["c", "floor", "leak"]
     assert [*kinds.open_parameters("swish(beta=1)")] == []
-    assert [*kinds.open_parameters("pyramidal(basal=elu,apical=ada(alpha=0.5))")] == ["alpha", "c"]
+    assert [*kinds.open_parameters("pyramidal(basal=elu,apical=ada(alpha=0.5))")] == ["alpha", "c", "floor"]
 
 
 def test_what_stacks_says_so_and_nothing_else_does(registry: None) -> None:
@@ -253,7 +253,7 @@ def test_compute_takes_a_value_for_each_channel(unit: str) -> None:
     module: Any = activation(unit)
     known = kinds.find(Unit.parse(unit).kind)
     x = torch.randn(6, 4, dtype=torch.float64)
-    values = {p.name: torch.linspace(0.5, 2.0, 6, dtype=torch.float64) for p in known.parameters}
+    values = {p.name: torch.linspace(0.5, 2.0, 6, dtype=torch.float64) for p in known.parameters if not p.choices}
     y = module.compute(x, 0, **values)
     for row in range(6):
         own = "".join(f"({name}={float(v[row])!r})" for name, v in values.items())
@@ -337,7 +337,7 @@ def test_a_pyramidal_kind_of_ones_own_can_fix_settings_of_its_branches(registry:
     apical.register_unit("mine", basal="leaky_relu(leak=0.3)", apical="ada(c=1)", label="Mine", color="#A0B0C0")
     unit = Unit.parse("mine(alpha=0.5)")
     assert (str(unit.basal), str(unit.apical)) == ("leaky_relu(leak=0.3)", "ada(alpha=0.5,c=1)")
-    assert kinds.find("mine").settings == ("alpha",)
+    assert kinds.find("mine").settings == ("alpha", "floor")
     assert (kinds.label("mine(alpha=0.5)"), kinds.color("mine")) == ("Mine (alpha=0.5)", ("#a0b0c0", "#a0b0c0"))
     assert Unit.parse(str(unit)) == unit
 

@@ -2,14 +2,17 @@
 
 import pickle
 from math import ceil
+from pathlib import Path
 
 import pytest
 
 from apical.errors import InvalidArgumentError
 from apical.study import load
+from apical.study.directory import differences
 from apical.study.plan import Plan, grouped, plan
 from apical.train import stack_key
 
+EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence"
 DIGESTS = {  # a change here is a change of what a finished study holds: it needs a new RESULTS_VERSION
     "demo": "746a0242d376d48f15b53fdcc57eb3906a4e46a6122858532aafea4f29ac59ea",
     "table-fashion-mlp": "63b8a932d19e6a2301b76f63642071d1d0792486f26b335f5d0b34745ed651df",
@@ -64,6 +67,26 @@ def test_more_tuning_trials() -> None:
     assert {t.digest for t in once.tuning} < {t.digest for t in thrice.tuning}
     with pytest.raises(InvalidArgumentError, match="at least one trial must tune"):
         plan(study, tune_trials=0)
+
+
+def test_seeds_begin_where_the_study_says_and_the_default_leaves_no_trace() -> None:
+    usual, later = load("demo"), load("demo", sets=["first_seed=1000", "tune_trials=2"])
+    assert [t.spec.seed for t in plan(later).finals("digits/relu", "relu")] == [1000, 1001, 1002]
+    assert len(plan(later).tuning) == 2 * len(plan(usual).tuning)
+    assert not {"first_seed", "tune_trials"} & usual.to_dict().keys()
+    assert (usual.digest, type(later).from_dict(later.to_dict())) != (later.digest, usual)
+    assert differences(usual, later) == ["first_seed was 0 and is 1000", "tune_trials was 1 and is 2"]
+
+
+@pytest.mark.parametrize("path", sorted(EVIDENCE.glob("confirm-*.toml")), ids=lambda path: path.stem)
+def test_studies_of_the_rule_have_its_seeds_and_can_be_stacked(path: Path) -> None:
+    study = load(path)
+    planned = plan(study)
+    rule = {"mlp": 40, "wide": 40, "curves": 40, "lenet": 10, "lenet-conv": 10}
+    assert study.first_seed == 1000
+    assert study.trials == rule.get(path.stem.removeprefix("confirm-"), 5)
+    assert planned.tune_trials == (5 if any(row.tune for row in study.rows) else 1)
+    assert not any(planned.alone(trial) for trial in planned.tuning)
 
 
 def test_two_plans_of_one_study_are_equal(fashion: Plan) -> None:

@@ -55,7 +55,8 @@ def run(
     ] = None,
     set_: Sets = None,
     tune_trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials that decide between the settings of a row; 1 by default.")
+        int | None,
+        typer.Option(min=1, help="Trials that decide between the settings of a row, if not the study's."),
     ] = None,
     tune_c: Annotated[bool, typer.Option("--tune-c", help="Also tune c over 0 and 1.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Trials at the same time; by default all cores.")] = None,

@@ -25,6 +25,8 @@ def parse(text: str | Unit) -> Unit:
             raise InvalidArgumentError(
                 f"unit {str(unit)!r} learns s, but RBF for Keras has a fixed one: write rbf(s=1)"
             )
+        if branch.floor == "off":
+            raise InvalidArgumentError(f"unit {str(unit)!r} has floor=off, which Keras layers lack: leave it out")
     return unit
 
 
@@ -32,6 +34,7 @@ def layer(unit: Unit, *, channels: int | None = None, axis: int = -1, dtype: Any
     """A new Keras layer for a standard unit."""
     settings = dict(unit.settings)
     scope = settings.pop("scope")
+    settings.pop("floor", None)
     if unit.kind == "leaky_relu":
         return keras.layers.LeakyReLU(negative_slope=unit.leak, dtype=dtype)
     if unit.kind in ("relu", "tanh"):

@@ -10,16 +10,19 @@ from apical.nn import Unit
 class LeNet(nn.Module):
     """Two 5x5 convolutions, each with max-pooling, and three dense layers: (N, in_channels, 32, 32) -> (N, outputs)."""
 
-    def __init__(self, unit: Unit, *, in_channels: int, image_size: int, outputs: int) -> None:
+    def __init__(
+        self, unit: Unit, *, in_channels: int, image_size: int, outputs: int, dense_unit: str | None = None
+    ) -> None:
         super().__init__()
         layers = unit.layers()
+        dense = layers if dense_unit is None else Unit.parse(dense_unit).layers()
         self.input_size = (in_channels, image_size, image_size)
         self.conv1 = layers.conv(2, in_channels, 6, 5)
         self.pool1 = nn.MaxPool2d(2)
         self.conv2 = layers.conv(2, 6, 16, 5)
         self.pool2 = nn.MaxPool2d(2)
-        self.dense1 = layers.linear(16 * _side(image_size) ** 2, 120)
-        self.dense2 = layers.linear(120, 84)
+        self.dense1 = dense.linear(16 * _side(image_size) ** 2, 120)
+        self.dense2 = dense.linear(120, 84)
         self.head = nn.Linear(84, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -37,6 +40,8 @@ def _side(image_size: int) -> int:
 
 
 @built_in("lenet", alpha_start=(0.1, 0.7), stacks=True)
-def lenet(unit: Unit, *, in_channels: int = 1, image_size: int = 32, outputs: int = 10) -> LeNet:
-    """LeNet for 32x32 images."""
-    return LeNet(unit, in_channels=in_channels, image_size=image_size, outputs=outputs)
+def lenet(
+    unit: Unit, *, in_channels: int = 1, image_size: int = 32, outputs: int = 10, dense_unit: str | None = None
+) -> LeNet:
+    """LeNet for 32x32 images; its dense layers have the unit of the convolutions, or a `dense_unit` of their own."""
+    return LeNet(unit, in_channels=in_channels, image_size=image_size, outputs=outputs, dense_unit=dense_unit)

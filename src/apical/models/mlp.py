@@ -13,8 +13,11 @@ from apical.nn import Unit
 class MLP(nn.Module):
     """Hidden layers of neurons, then a linear layer: (N, ...) with `inputs` values each -> (N, outputs)."""
 
-    def __init__(self, unit: Unit, *, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+    def __init__(
+        self, unit: Unit, *, inputs: int, hidden: Sequence[int], outputs: int, initial_biases: str = "zero"
+    ) -> None:
         super().__init__()
+        self.initial_biases = initial_biases
         layers = unit.layers()
         self.input_size = (inputs,)
         self.hidden = nn.Sequential(*(layers.linear(a, b) for a, b in pairwise((inputs, *hidden))))
@@ -37,9 +40,12 @@ def mlp_2(unit: Unit, *, inputs: int = 784, hidden: Sequence[int] = (100, 10), o
 
 
 @built_in("mlp-approx", alpha_start=(1.0, 1.0), stacks=True)
-def mlp_approx(unit: Unit, *, inputs: int = 1, hidden: int | Sequence[int] = 20, outputs: int = 1) -> MLP:
-    """The network that approximates a function of one variable."""
-    return MLP(unit, inputs=inputs, hidden=_sizes("mlp-approx", hidden, count=1), outputs=outputs)
+def mlp_approx(
+    unit: Unit, *, inputs: int = 1, hidden: int | Sequence[int] = 20, outputs: int = 1, biases: str = "zero"
+) -> MLP:
+    """The network that approximates a function of one variable; its first `biases` are "zero" or "uniform"."""
+    sizes = _sizes("mlp-approx", hidden, count=1)
+    return MLP(unit, inputs=inputs, hidden=sizes, outputs=outputs, initial_biases=biases)
 
 
 def _sizes(name: str, hidden: int | Sequence[int], *, count: int) -> tuple[int, ...]:

@@ -126,7 +126,8 @@ def create(name: str, unit: "str | Unit | None", *, seed: int | None = None, **d
     with _seeded(seed):
         model = network.factory(**arguments)
         if network.redraw:
-            initialise_(model, seed=int(torch.randint(2**62, (), device="cpu")) if seed is None else seed)
+            drawn = int(torch.randint(2**62, (), device="cpu")) if seed is None else seed
+            initialise_(model, seed=drawn, biases=getattr(model, "initial_biases", "zero"))
     return model
 
 

@@ -1,7 +1,8 @@
 """Activation modules: ADA, LeakyADA, RBF, Swish, Dendrite."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from math import inf
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,13 @@ from apical.kernels import eager
 
 FLOOR = 1e-4
 """A learned alpha works as if it were at least this, so that it stays positive and can come back."""
+
+
+def lowest(floor: str) -> float:
+    """What a learned value is held at from below: FLOOR where that is "on", nothing where it is "off"."""
+    if floor not in ("on", "off"):
+        raise InvalidArgumentError(f"floor is {floor!r}, but must be one of on, off")
+    return FLOOR if floor == "on" else -inf
 
 
 class Activation(nn.Module):
@@ -71,7 +79,8 @@ class ADA(Activation):
     """Apical dendrite activation `max(0,x)*exp(c - alpha*x)`, Eq. 3 of the paper.
 
     With `learnable`, alpha is a Parameter of shape `(num_parameters,)`: one value, or one per channel along `dim`
-    (1 after convolutions, -1 after Linear). `inplace` is accepted and ignored, so that ADA drops in for ReLU.
+    (1 after convolutions, -1 after Linear); it works as if it were at least 1e-4 unless `floor` is "off". `inplace` is
+    accepted and ignored, so that ADA drops in for ReLU.
     """
 
     learned = "alpha"
@@ -83,6 +92,7 @@ class ADA(Activation):
         *,
         alpha: float = 1.0,
         c: float = 0.0,
+        floor: Literal["on", "off"] = "on",
         learnable: bool = False,
         num_parameters: int = 1,
         dim: int = 1,
@@ -91,15 +101,17 @@ class ADA(Activation):
     ) -> None:
         check_inplace(type(self), inplace)
         alpha, c = check_number("alpha", alpha, above=0.0), check_number("c", c)
-        super().__init__(alpha=alpha, c=c, learnable=learnable, num_parameters=num_parameters, dim=dim)
-        self.c, self.leak, self.dim = c, 0.0, dim
-        self._operation = eager.Ada(floor=FLOOR if learnable else 0.0, dim=dim)
+        off = {"floor": floor} if floor == "off" else {}
+        super().__init__(alpha=alpha, c=c, **off, learnable=learnable, num_parameters=num_parameters, dim=dim)
+        self.c, self.leak, self.floor, self.dim = c, 0.0, floor, dim
+        self.lowest = lowest(floor)
+        self._operation = eager.Ada(floor=self.lowest if learnable else 0.0, dim=dim)
         self._register("alpha", alpha, learnable, num_parameters, device, dtype)
 
     @property
     def effective_alpha(self) -> Tensor:
         """The value of alpha that `forward` uses, floor applied."""
-        return torch.as_tensor(self.alpha).detach().reshape(-1).clamp_min(FLOOR)
+        return torch.as_tensor(self.alpha).detach().reshape(-1).clamp_min(self.lowest)
 
     def forward(self, x: Tensor) -> Tensor:
         alpha = self.alpha
@@ -120,7 +132,10 @@ class LeakyADA(ADA):
 
 
 class RBF(Activation):
-    """Gaussian radial basis function exp(-x^2 / s), with s fixed, or learned from there on and kept above 1e-4."""
+    """Gaussian radial basis function exp(-x^2 / s), with s fixed, or learned from there on.
+
+    A learned s works as if it were at least 1e-4, unless `floor` is "off".
+    """
 
     learned = "s"
     s: float | nn.Parameter
@@ -130,6 +145,7 @@ class RBF(Activation):
         inplace: bool = False,
         *,
         s: float = 1.0,
+        floor: Literal["on", "off"] = "on",
         learnable: bool = False,
         num_parameters: int = 1,
         dim: int = 1,
@@ -138,14 +154,18 @@ class RBF(Activation):
     ) -> None:
         check_inplace(type(self), inplace)
         s = check_number("s", s, above=0.0)
-        super().__init__(s=s, **_if_learned(learnable, num_parameters, dim))
-        self.dim = dim
+        lowest(floor)
+        off = {"floor": floor} if floor == "off" else {}
+        super().__init__(s=s, **off, **_if_learned(learnable, num_parameters, dim))
+        self.floor, self.dim = floor, dim
         self._register("s", s, learnable, num_parameters, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.compute(x, self.dim, s=self.s)
+        return self.compute(x, self.dim, s=self.s, floor=self.floor)
 
     def compute(self, x: Tensor, dim: int, **values: Any) -> Tensor:
+        if values.get("floor") == "off":
+            return eager.rbf(x, values["s"], dim)
         return functional.rbf(x, eager.above(values["s"], FLOOR), dim=dim)
 
 

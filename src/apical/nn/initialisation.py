@@ -20,17 +20,20 @@ from apical.nn.activations import Activation
 from apical.nn.pyramidal import _Pyramidal, branch_views
 
 _AFFINE = (nn.Linear, _ConvNd, nn.Bilinear, nn.Embedding, nn.EmbeddingBag)
+BIASES = ("zero", "uniform")
 _CONSTANT = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU, Activation)
 
 
-def initialise_(model: nn.Module, *, seed: int) -> list[str]:
+def initialise_(model: nn.Module, *, seed: int, biases: str = "zero") -> list[str]:
     """Draw all weights anew: Xavier uniform with fans counted per branch, zero biases, norms and activations as new.
 
-    Returns the names of the parameters it does not know how to draw (of modules that are not torch's or apical's) and
-    leaves as they are.
+    With `biases="uniform"` biases are drawn as by torch: uniform between +-1/sqrt(fan in). Returns the names of the
+    parameters it does not know how to draw (of modules that are not torch's or apical's) and leaves as they are.
     """
     if not isinstance(seed, int) or seed < 0:
         raise InvalidArgumentError(f"seed is {seed!r}, but must be an integer from 0 on")
+    if biases not in BIASES:
+        raise InvalidArgumentError(f"biases is {biases!r}, but must be one of {', '.join(BIASES)}")
     unknown: list[str] = []
     done: set[int] = set()
     with torch.no_grad():
@@ -40,7 +43,7 @@ def initialise_(model: nn.Module, *, seed: int) -> list[str]:
             if isinstance(module, _CONSTANT):
                 module.reset_parameters()
             elif isinstance(module, _AFFINE):
-                _affine_(module, logical, seed)
+                _affine_(module, logical, seed, biases)
             else:
                 unknown += [_join(name, key) for key in own]
     return unknown
@@ -69,13 +72,16 @@ def logical_name(module: nn.Module, key: str) -> str:
 
 def drawn(shape: torch.Size, name: str, seed: int) -> Tensor:
     """The Xavier uniform weight of that shape and logical name, always the same for a seed: float32 on the CPU."""
-    key = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(key[:8], "little", signed=True))
     weight = torch.empty(shape, dtype=torch.float32, device="cpu")
-    return nn.init.xavier_uniform_(weight, generator=generator)
+    return nn.init.xavier_uniform_(weight, generator=_generator(name, seed))
 
 
-def _affine_(module: nn.Module, logical: str, seed: int) -> None:
+def _generator(name: str, seed: int) -> torch.Generator:
+    key = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(key[:8], "little", signed=True))
+
+
+def _affine_(module: nn.Module, logical: str, seed: int, biases: str) -> None:
     weight, bias = module._parameters.get("weight"), module._parameters.get("bias")
     if weight is not None:
         name = _join(logical, logical_name(module, "weight"))
@@ -86,7 +92,11 @@ def _affine_(module: nn.Module, logical: str, seed: int) -> None:
                 view.copy_(drawn(shape, key, seed).view_as(view))
         else:
             weight.copy_(drawn(weight.shape, name, seed))
-    if bias is not None:
+    if bias is not None and weight is not None and biases == "uniform":
+        limit = weight[0].numel() ** -0.5
+        key = _join(logical, logical_name(module, "bias"))
+        bias.copy_(torch.empty(bias.shape).uniform_(-limit, limit, generator=_generator(key, seed)))
+    elif bias is not None:
         bias.zero_()
     padding = getattr(module, "padding_idx", None)
     if weight is not None and padding is not None:

@@ -143,6 +143,7 @@ class Kind:
 
 ALPHA = Parameter(1.0, above=0.0, learnable=True)
 LEAK = Parameter(0.01, minimum=0.0, maximum=1.0)
+FLOOR = Parameter("on", choices=("on", "off"))
 
 
 def named(**parameters: Parameter | float | str) -> tuple[Parameter, ...]:
@@ -186,7 +187,7 @@ _STANDARD = (
     ),
     Kind("tanh", "tanh", ("#7d7a2e", "#c2c26a"), build="torch.nn:Tanh", stack="module"),
     Kind(
-        "rbf", "RBF", ("#8e5ea8", "#c09adb"), named(s=Parameter(1.0, above=0.0, learnable=True)),
+        "rbf", "RBF", ("#8e5ea8", "#c09adb"), named(s=Parameter(1.0, above=0.0, learnable=True), floor=FLOOR),
         build="apical.nn.activations:RBF", form="activation", stack="values",
     ),
     Kind(
@@ -194,11 +195,11 @@ _STANDARD = (
         build="apical.nn.activations:Swish", form="activation", stack="values",
     ),
     Kind(
-        "ada", "ADA", ("#d1452b", "#ff8066"), named(alpha=ALPHA, c=0.0),
+        "ada", "ADA", ("#d1452b", "#ff8066"), named(alpha=ALPHA, c=0.0, floor=FLOOR),
         build="apical.nn.activations:ADA", form="activation", stack="fused",
     ),
     Kind(
-        "leaky_ada", "leaky ADA", ("#c97a12", "#f7b267"), named(alpha=ALPHA, c=0.0, leak=LEAK),
+        "leaky_ada", "leaky ADA", ("#c97a12", "#f7b267"), named(alpha=ALPHA, c=0.0, leak=LEAK, floor=FLOOR),
         build="apical.nn.activations:LeakyADA", form="activation", stack="fused", group="leaky",
     ),
 )  # fmt: skip

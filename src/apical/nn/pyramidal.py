@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from apical.errors import InvalidArgumentError
 from apical.kernels import choice, composite, eager
-from apical.nn.activations import ADA, FLOOR, LeakyADA, Shared
+from apical.nn.activations import ADA, LeakyADA, Shared
 from apical.nn.building import activation
 
 # The two branches of a pyramidal layer: their rows in one tensor, their norms, their initial weights.
@@ -232,7 +232,7 @@ class _Pyramidal(nn.Module):
             z = add_to_basal_(z, residual, self.channel_dim)
         operation = eager.Pyramidal(
             apical.leak,
-            0.0 if type(alpha) is float else FLOOR,  # a learned alpha may also be what stands for it in a trace
+            0.0 if type(alpha) is float else apical.lowest,  # a learned alpha may also be what stands for it in a trace
             self.channel_dim,
             basal.negative_slope if type(basal) is nn.LeakyReLU else 0.0,
             self.groups,

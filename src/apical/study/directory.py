@@ -246,7 +246,7 @@ def open_for(study: Study, directory: Path, tune_trials: int | None, *, limits: 
     if not (directory / STUDY).exists():
         if directory.is_dir() and any(directory.iterdir()) and not any((directory / name).is_dir() for name in FOLDERS):
             raise StudyError(f"{directory} has other things in it, and no study: choose an empty or new folder with -d")
-        Store.create(directory, Header(study.to_dict(), tune_trials or 1), limits=limits)
+        Store.create(directory, Header(study.to_dict(), tune_trials or study.tune_trials), limits=limits)
     store = Store.open(directory, limits=limits)
     known = Study.from_dict(store.header.study)
     if faults := [*differences(known, study), *_tuning(store.header.tune_trials, tune_trials)]:
@@ -265,6 +265,11 @@ def differences(known: Study, wanted: Study) -> list[str]:
     faults = [f"name was {known.name!r} and is {wanted.name!r}"] if known.name != wanted.name else []
     if wanted.quick != known.quick:
         faults.append("one of them is a quick variant")
+    faults += [
+        f"{name} was {getattr(known, name)} and is {getattr(wanted, name)}"
+        for name in ("first_seed", "tune_trials")
+        if getattr(wanted, name) != getattr(known, name)
+    ]
     if wanted.trials < known.trials:
         faults.append(f"trials were {known.trials} and are {wanted.trials}")
     parts = {part.name: part.model_dump(mode="json") for part in wanted.parts}

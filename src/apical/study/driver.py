@@ -58,10 +58,10 @@ def run(
 ) -> StudyResults:
     """Train, choose and test all that a study plans and that its directory (studies/<name>) does not hold yet.
 
-    `tune_trials` trials decide between the settings of a row, 1 by default. `execution` says how trials run; by default
-    each has one thread. `stack` lets small networks share a program, as many as fit into `memory` bytes of a worker,
-    and numbers then agree with those of single trials up to rounding. `partial` accepts subsets of the data, and marks
-    them. Ctrl-C and SIGTERM leave at the next batch; the same call goes on.
+    `tune_trials` trials decide between the settings of a row, if not as many as the study says. `execution` says how
+    trials run; by default each has one thread. `stack` lets small networks share a program, as many as fit into
+    `memory` bytes of a worker, and numbers then agree with those of single trials up to rounding. `partial` accepts
+    subsets of the data, and marks them. Ctrl-C and SIGTERM leave at the next batch; the same call goes on.
     """
     folder, options = Path(directory or Path(HOME) / study.name), options or Options()
     how = execution or Execution(threads=options.cpus)

@@ -47,11 +47,11 @@ def catalogue(
 
 
 def seconds_of(
-    study: Study, *, workers: int, tune_trials: int = 1, measure: bool = True, progress: ProgressCallback | None = None
+    study: Study, *, workers: int, measure: bool = True, progress: ProgressCallback | None = None
 ) -> float | None:
     """What a study takes on this machine; None where a step of a part was not measured."""
     seconds = calibrate(study, measure=measure, progress=progress)
     if len(seconds) < len(study.parts):
         return None
     samples = {part.data: samples_of(part) for part in study.parts}
-    return estimate(plan(study, tune_trials=tune_trials), seconds, samples, workers=workers)
+    return estimate(plan(study), seconds, samples, workers=workers)

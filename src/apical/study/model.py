@@ -128,12 +128,13 @@ class Study(_Frozen):
     """A study: what is trained, how often, how it is compared, and what the paper printed.
 
     `base` is the shipped study that this one is or varies ("" for others): the paper's claims are about it. `quick`
-    marks a reduced variant. `stack` is how many trials may share one program. `imports` are modules that register
+    marks a reduced variant. Trial k has the seed `first_seed` + k; `tune_trials` of them decide between the settings of
+    a row. `stack` is how many trials may share one program. `imports` are modules that register
     units, networks, metrics and the like: `enable` imports them. `metrics` and `colors` (of kinds of units, on light
     and on dark pages) are what these modules say about what the study uses; `described` fills them in.
     """
 
-    later: ClassVar[tuple[str, ...]] = ("metrics", "colors")
+    later: ClassVar[tuple[str, ...]] = ("metrics", "colors", "first_seed", "tune_trials")
 
     format: int = FORMAT
     name: str
@@ -152,6 +153,8 @@ class Study(_Frozen):
     groups: tuple[Group, ...] = ()
     metrics: tuple[MetricFacts, ...] = ()
     colors: dict[str, tuple[str, str]] = {}
+    first_seed: int = Field(default=0, ge=0)
+    tune_trials: int = Field(default=1, ge=1)
 
     def part(self, name: str) -> Part:
         """The part of that name."""

@@ -31,10 +31,10 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """Tuning first (`tuning`: every setting, trials 0 to tune_trials - 1), then `finals` of each chosen setting.
+    """Tuning first (`tuning`: every setting, its first `tune_trials` trials), then `finals` of each chosen setting.
 
-    Trial k of every row of a part has seed k, so that it sees the same data in the same order and starts from the same
-    weights where shapes agree. The first finals are the tuning trials: they have the same digests.
+    Trial k of every row of a part has seed `study.first_seed` + k, so that it sees the same data in the same order and
+    starts from the same weights where shapes agree. The first finals are the tuning trials: they have the same digests.
     """
 
     study: Study
@@ -82,7 +82,7 @@ class Plan:
 
     def _trials(self, row: Row, setting: str, count: int) -> Iterator[Planned]:
         values = self._values[row.part]
-        for seed in range(count):
+        for seed in range(self.study.first_seed, self.study.first_seed + count):
             yield Planned(digest({**values, "unit": setting, "seed": seed}), row.key, setting, seed, values)
 
     @cached_property
@@ -94,8 +94,9 @@ class Plan:
         return {part.name: spec_of(part).as_dict() for part in self.study.parts}
 
 
-def plan(study: Study, *, tune_trials: int = 1) -> Plan:
-    """The plan of a study; `tune_trials` trials decide between the settings of a row."""
+def plan(study: Study, *, tune_trials: int | None = None) -> Plan:
+    """The plan of a study; `tune_trials` trials decide between the settings of a row, if not those that it says."""
+    tune_trials = study.tune_trials if tune_trials is None else tune_trials
     if tune_trials < 1:
         raise InvalidArgumentError(f"tune_trials is {tune_trials}, but at least one trial must tune")
     return Plan(study.enable(), tune_trials)

@@ -99,6 +99,8 @@ def _study(table: StudyTable, document: Document, sets: Sequence[str]) -> Study:
         form=table.form,
         axis=table.axis,
         trials=table.trials,
+        first_seed=table.first_seed,
+        tune_trials=table.tune_trials,
         stack=table.stack,
         imports=tuple(table.imports),
         parts=parts,
@@ -366,7 +368,8 @@ def reduced(study: Study, quick: QuickTable) -> Study:
     samples = f", at most {quick.samples} samples of each split" if quick.samples else ""
     note = f"quick: {trials} of {study.trials} trials, {epochs} epochs{grid}{samples}: no replication"
     changes = {"name": f"{study.name}-quick", "title": f"{study.title} (quick)", "notes": (note, *study.notes)}
-    return study.model_copy(update={**changes, "quick": True, "trials": trials, "parts": parts, "rows": rows})
+    fewer = {"trials": trials, "tune_trials": min(study.tune_trials, trials), "parts": parts, "rows": rows}
+    return study.model_copy(update={**changes, **fewer, "quick": True})
 
 
 def _reduced_part(part: Part, quick: QuickTable) -> Part:

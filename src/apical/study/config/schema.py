@@ -289,6 +289,10 @@ class StudyTable(_Table):
     form: Form = "table"
     axis: str = ""
     trials: Annotated[int, Field(ge=1, le=MOST_TRIALS)] = 5
+    first_seed: Annotated[int, Field(ge=0, lt=2**32, description="the seed of the first trial")] = 0
+    tune_trials: Annotated[
+        int, Field(ge=1, le=MOST_TRIALS, description="trials that decide between the settings of a row")
+    ] = 1
     stack: Annotated[int, Field(ge=1, le=1024, description="how many trials may share one program; 1: none")] = 8
     imports: Annotated[list[Text], Field(description="modules that register your units, networks, metrics, ...")] = []
     training: Annotated[Training, Field(description="training settings of all parts")] = {}

@@ -12,7 +12,7 @@ from apical import torch_private
 from apical.errors import TrainingError
 from apical.kernels import choice, composite, eager
 from apical.nn import activations as own_activations
-from apical.nn.activations import ADA, FLOOR, Shared
+from apical.nn.activations import ADA, Shared
 from apical.nn.pyramidal import _Pyramidal
 from apical.train.spec import TrialSpec
 
@@ -280,9 +280,10 @@ class _Maker:
 
         return both
 
-    def _one_call(self, operation: eager.Operation, modules: Sequence[nn.Module]) -> Function:
+    def _one_call(self, operation: eager.Ada | eager.Pyramidal, modules: Sequence[nn.Module]) -> Function:
         alpha, c = self._values(modules, "alpha"), self._values(modules, "c")
-        self.alphas.append(alpha)
+        lowest = operation.floor
+        self.alphas.append(lambda: alpha().clamp_min(lowest))
         self.kernel = _Kernel(operation, alpha, c)
         return lambda z: eager.run(operation, z, alpha(), c())
 
@@ -307,7 +308,7 @@ class _Maker:
 
 
 def _floor(activation: ADA) -> float:
-    return FLOOR if activation.learned in activation._parameters else 0.0
+    return activation.lowest if activation.learned in activation._parameters else 0.0
 
 
 def _owner(module: nn.Module) -> nn.Module:
@@ -326,7 +327,7 @@ def kind(layer: Any) -> tuple[object, ...]:
     own: Any = _owner(layer)
     learned = tuple((name, p.shape) for name, p in own.named_parameters())
     if isinstance(own, ADA):
-        return type(own), own.leak, own is layer, learned
+        return type(own), own.leak, own.lowest, own is layer, learned
     if isinstance(own, own_activations.Activation):
         words = tuple(v for v in own._settings.values() if isinstance(v, str))
         return type(own), getattr(own, "function", None), words, own is layer, learned

@@ -16,7 +16,6 @@ from apical import env
 from apical.errors import CheckpointError, TrainingError
 from apical.files import at_once
 from apical.kernels import composite
-from apical.nn.activations import FLOOR
 from apical.train import checkpoint, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.devices import SingleDevice
@@ -404,10 +403,7 @@ def _means(mask: Tensor, activation: StackedActivation) -> list[float | None]:
 def _saturated(x: Tensor, activation: StackedActivation, branch: int) -> list[float | None]:
     """The share of alpha*x > 5 for each trial whose activation has an alpha, None for the others."""
     own = [(group, group.alphas[branch]) for group in activation.groups]
-    alphas = [
-        alpha().clamp_min(FLOOR) if alpha else x.new_full((group.count * group.outputs,), float("nan"))
-        for group, alpha in own
-    ]
+    alphas = [alpha() if alpha else x.new_full((group.count * group.outputs,), float("nan")) for group, alpha in own]
     shape = [-1 if d == activation.dim else 1 for d in range(x.dim())]
     shares = _means(x * torch.cat(alphas).view(shape) > SATURATED, activation)
     has = [alpha is not None for group, alpha in own for _ in range(group.count)]
