@@ -11,6 +11,10 @@ class InvalidArgumentError(ApicalError, ValueError):
     """A value outside what a function accepts."""
 
 
+class UntrustedError(InvalidArgumentError):
+    """Code that a file names and the user did not allow."""
+
+
 class DtypeError(ApicalError, TypeError):
     """A tensor or value of a type that a function cannot compute with."""
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -175,6 +176,23 @@ def names(folder: Path) -> list[str]:
         return [path.name for path in folder.iterdir()]
     except OSError:
         return []
+
+
+# --- where apical keeps things ----------------------------------------------------------------------------------------
+
+
+def home() -> Path:
+    """`APICAL_HOME`, or the platform's cache folder: everything apical keeps between runs; it may not exist yet."""
+    given = os.environ.get("APICAL_HOME")
+    return Path(given).expanduser() if given else _platform_cache() / "apical"
+
+
+def _platform_cache() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------

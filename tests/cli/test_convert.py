@@ -52,7 +52,7 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "sentence"),
     [
         (["convert_me"], "names no network: write package.module:factory"),
-        (["nowhere.net:make"], "there is no module 'nowhere' here or installed"),
+        (["nowhere.net:make"], "'nowhere.net:make' cannot be imported (No module named 'nowhere')"),
         (["convert_me:make"], "convert_me has no function or class 'make'"),
         (["convert_me:LIST"], "convert_me has no function or class 'LIST'"),
         (["convert_me:factory", "--input", "4x4"], "--input is '4x4', but must be a shape like"),

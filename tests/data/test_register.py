@@ -123,7 +123,7 @@ def test_a_study_names_it_through_imports_and_the_report_shows_it(home, tmp_path
     (tmp_path / "my_spirals.py").write_text(SPIRALS)
     (tmp_path / "spirals.toml").write_text(STUDY)
     for command in (
-        "study run spirals.toml -d out --workers 1",
+        "study run spirals.toml -d out --workers 1 --import my_spirals",
         "report out -o page",
     ):
         words = [sys.executable, "-m", "apical", *command.split()]

@@ -108,8 +108,8 @@ def test_a_factory_by_its_path_works_wherever_a_name_does(tmp_path: Path, monkey
     assert not models.takes_unit("my_networks:plain")
     for name, unit, sentence in (
         ("my_networks:plain", "ada", r"takes no unit: call apical.convert_\(.*:plain', None\), 'ada'\)"),
-        ("my_networks:absent", "ada", "module my_networks has no function 'absent'"),
-        ("my_networks:number", "ada", "has no function 'number'"),
+        ("my_networks:absent", "ada", "module my_networks has no function or class 'absent'"),
+        ("my_networks:number", "ada", "has no function or class 'number'"),
         ("no_such_package:f", "ada", "cannot be imported .*write package.module:factory"),
     ):
         with pytest.raises(InvalidArgumentError, match=sentence):

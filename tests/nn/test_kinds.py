@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import apical
-from apical import Unit
+from apical import Unit, trust
 from apical.errors import InvalidArgumentError
 from apical.kernels import composite
 from apical.nn import Elementwise, Parameter, kinds
@@ -462,6 +462,7 @@ def test_an_activation_by_its_path_works_wherever_a_name_does(tmp_path: Path, mo
     )
     (tmp_path / "broken_activations.py").write_text("1 / 0\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
+    trust.grant("my_activations", "broken_activations")
     x = torch.randn(4)
     for path, expected in (("Cube", x**3), ("square", x**2), ("factory", functional.elu(x, 0.5))):
         unit = Unit.parse(f"my_activations:{path}")

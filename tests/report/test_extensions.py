@@ -78,7 +78,7 @@ def ripples(registries, tmp_path, make, monkeypatch):
     (tmp_path / "ripples.toml").write_text(STUDY)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(__import__("sys").modules, "ripples_of_mine", raising=False)
-    study = studies.load(tmp_path / "ripples.toml")
+    study = studies.load(tmp_path / "ripples.toml", trust=True)
     return make(study, tmp_path / "study", lambda row: 0.9 if "ripple" in row else 0.7)
 
 

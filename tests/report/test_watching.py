@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPResponse
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from apical import study as studies
 from apical.errors import ApicalError, InvalidArgumentError, StudyError
 from apical.report import watch
-from apical.report.watching import address, serve
+from apical.report.watching import address, end_with_study, serve
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +34,9 @@ class Served:
             raise self.error
         return self.results
 
-    def get(self, path: str = "/", host: str | None = None) -> tuple[HTTPResponse, str]:
+    def get(self, path: str = "/", method: str = "GET", **headers: str) -> tuple[HTTPResponse, str]:
         connection = HTTPConnection(*self.server.server_address, timeout=60)
-        connection.request("GET", path, headers={} if host is None else {"Host": host})
+        connection.request(method, path, headers=headers)
         response = connection.getresponse()
         body = response.read().decode()
         connection.close()
@@ -65,8 +66,6 @@ def test_the_page_is_served_on_localhost_and_looks_again(served: Served) -> None
 
 
 def test_the_page_is_made_again_only_when_the_study_has_changed(served: Served, running) -> None:
-    from dataclasses import replace
-
     _, first = served.get()
     _, second = served.get()
     assert served.reads == 2
@@ -76,11 +75,61 @@ def test_the_page_is_made_again_only_when_the_study_has_changed(served: Served, 
     assert 'http-equiv="refresh"' not in third
 
 
-def test_other_names_and_other_pages_are_refused(served: Served) -> None:
-    assert served.get(host="evil.example:80")[0].status == 403
-    assert served.get("/etc/passwd")[0].status == 404
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example:{port}"},
+        {"Host": "127.0.0.1:80"},
+        {"Host": "127.0.0.1"},
+        {"Host": ""},
+        {"Host": "127.0.0.1:{port}.evil.example"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://127.0.0.1:80"},
+        {"Origin": "https://127.0.0.1:{port}"},
+        {"Origin": "null"},
+    ],
+)
+def test_who_asks_for_another_host_or_from_another_page_is_refused(served: Served, headers: dict[str, str]) -> None:
+    port = served.server.server_address[1]
+    response, text = served.get(**{name: value.format(port=port) for name, value in headers.items()})
+    assert (response.status, text) == (403, "this page is for this machine alone")
     assert served.reads == 0
-    assert served.get("/?x=1", host=f"localhost:{served.server.server_address[1]}")[0].status == 200
+
+
+def test_this_machine_is_known_by_its_two_names(served: Served) -> None:
+    ours = f"localhost:{served.server.server_address[1]}"
+    response, _ = served.get("/?x=1", Host=ours, Origin=f"http://{ours}")
+    assert response.status == 200
+    assert "frame-ancestors 'none'" in response.getheader("Content-Security-Policy")
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "/../study.json", "/%2e%2e/study.json", "/trials", "study.json"])
+def test_there_is_no_path_but_the_page(served: Served, path: str) -> None:
+    assert served.get(path)[0].status == 404
+    assert served.get("/", method="POST")[0].status == 501
+    assert served.reads == 0
+
+
+@pytest.mark.parametrize("ending", ["finished", "gone"])
+def test_the_server_ends_with_its_study(served: Served, running, ending: str) -> None:
+    states = iter([running, replace(running, finished=True) if ending == "finished" else StudyError("gone")])
+
+    def read():
+        state = next(states)
+        if isinstance(state, StudyError):
+            raise state
+        return state
+
+    end_with_study(served.server, read, 0, threading.Event())
+    served.thread.join(60)
+    assert not served.thread.is_alive()
+
+
+def test_a_server_that_is_closed_is_not_shut_down_again(served: Served, running) -> None:
+    closed = threading.Event()
+    closed.set()
+    end_with_study(served.server, lambda: replace(running, finished=True), 60, closed)
+    assert served.get()[0].status == 200
 
 
 def test_a_study_that_cannot_be_read_is_said_not_hidden(served: Served) -> None:

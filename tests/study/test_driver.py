@@ -168,7 +168,7 @@ def test_a_failed_trial_is_data_and_can_be_tried_again(tiny, tmp_path, monkeypat
     monkeypatch.syspath_prepend(tmp_path)
     part = tiny.parts[0].model_copy(update={"model": "broken_net:network", "dims": {}})
     broken = tiny.model_copy(update={"parts": (part,)})
-    results = run(broken, tmp_path / "s")
+    results = run(broken, tmp_path / "s", trust=True)
     assert results.finished
     assert results.states["failed"] == 2
     assert "2 trials failed: fix the cause, then: apical study retry NAME, and run again" in results.missing[0]

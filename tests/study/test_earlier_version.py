@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from apical import cli, study, train
+from apical import cli, study, train, trust
 
 HERE = Path(__file__).parent / "fixtures" / "earlier"
 LEFT, ENDED = HERE / "expected" / "left", HERE / "expected" / "ended"
@@ -36,6 +36,7 @@ def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(HERE))
         patch.setenv("APICAL_HOME", str(tmp_path_factory.mktemp("home")))
+        trust.grant("earlier_network")
         yield
     for name in ("earlier_network", "recording"):
         sys.modules.pop(name, None)

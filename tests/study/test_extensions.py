@@ -70,7 +70,7 @@ tune = { shape = ["soft", "hard"], beta = [1, "learn"] }
 
 def test_parameters_of_ones_own_units_are_tuned(write: Write, module: Callable[[str, str], None]) -> None:
     module("swelling_units", SWELL)
-    study = load(write(SWELLING))
+    study = load(write(SWELLING), trust=True)
     settings = {row.name: plan(study).settings(row) for row in study.rows}
     assert settings["swell"] == ("swell", "swell(beta=2)"), "the values that its kind declares"
     assert settings["swell-beta-1"] == ("swell(beta=1)",)
@@ -141,6 +141,7 @@ def test_an_engine_of_ones_own_runs_a_study(
 ) -> None:
     module("engine_in_turn", ENGINE)
     command = ["study", "run", str(write(TURNS)), "-d", str(tmp_path / "s"), "--engine", "in-turn"]
+    command += ["--import", "engine_in_turn"]
     assert cli.run([*command, "--engine-option", f"log={tmp_path / 'log'}"]) == 0
     assert read(tmp_path / "s").finished
     assert (tmp_path / "log").read_text().splitlines() == ["train 2", "test 1", "test 1"]
@@ -214,7 +215,7 @@ def test_a_study_carries_the_facts_of_ones_own_metrics_and_the_colours_of_ones_o
     write: Write, module: Callable[[str, str], None], tmp_path: Path
 ) -> None:
     module("metric_of_sureness", METRIC)
-    study = load(write(SURE))
+    study = load(write(SURE), trust=True)
     assert study.colors == {"wave": ("#102030", "#a0b0c0")}
     assert [facts.name for facts in study.metrics] == ["sureness", "doubt"], "used, or registered by what it imports"
     assert list(study.rows[0].paper) == ["accuracy", "sureness", "seconds"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from apical import trust
 from apical.errors import StudyError
 from apical.study import Study, load
 from apical.study.plan import plan, spec_of
@@ -168,6 +169,7 @@ def test_a_module_that_fails_says_where_and_nothing_follows_from_it(
     (tmp_path / "fails_in_a_study.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     study = "title = 'x'\nimports = ['fails_in_a_study']\n[[parts]]\nname = 'p'\ndata = 'digits'\nmodel = 'mlp-1'\n"
+    trust.grant("fails_in_a_study")
     said = refusal(write(f"{study}[[rows]]\nunit = 'registered_there'\n"))
     sentence = rf"mine.toml:2: imports\[1\]: 'fails_in_a_study': the module was found but failed .*{cause}"
     assert re.fullmatch(f".*{sentence}", said)
@@ -323,7 +325,7 @@ unit = "relu"
 [[rows]]
 unit = "mish_of_a_study"
 """
-    study = load(write(text))
+    study = load(write(text), trust=True)
     assert study.imports == ("mine_for_a_study",)
     assert [trial.setting for trial in plan(study).tuning] == ["relu", "mish_of_a_study"]
     assert plan(study).tuning[0].spec.dims == {"width": 5}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apical import study
+from apical import study, trust
 from apical.study.directory import open_for
 from apical.study.engines.base import Context, Job
 from apical.study.engines.node import Place
@@ -93,6 +93,7 @@ def test_the_users_modules_and_data_are_found_as_the_driver_finds_them(
     np.savez(tmp_path / "mine.npz", x=images, y=labels)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    trust.grant("mine")
     tiny = make_tiny(epochs=1)
     part = tiny.parts[0].model_copy(update={"data": "mine.npz"})
     what = tiny.model_copy(update={"parts": (part,), "imports": ("mine",)})

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from apical import trust
 from apical.train import Execution, TrialResult, TrialSpec, evaluate, run
 from apical.train.checkpoint import load
 
@@ -48,6 +49,7 @@ def network(unit, inputs, outputs, last, weights):
 def exploding(tmp_path, monkeypatch):
     (tmp_path / "exploding.py").write_text(NETWORK)
     monkeypatch.syspath_prepend(tmp_path)
+    trust.allow("exploding")
 
     def spec(last, *, weights=False):
         return TrialSpec(

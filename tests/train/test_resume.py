@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from apical import trust
 from apical.errors import CheckpointError
 from apical.train import Execution, TrialSpec, evaluate, loop, run
 from apical.train.checkpoint import load
@@ -29,6 +30,7 @@ def dropping(tmp_path, monkeypatch):
         "    return made\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    trust.allow("dropping")
     return DROPPING
 
 

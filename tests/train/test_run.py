@@ -210,7 +210,7 @@ def test_every_network_name_of_ones_own_works(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     spec = TrialSpec(data="digits", model="networks_for_run:tiny", unit="pynada", epochs=1)
-    result = run(spec, ONE_THREAD, tmp_path / "t")
+    result = run(spec, ONE_THREAD, tmp_path / "t", trust=True)
     assert result.parameters == 64 * 24 + 24 + 12 * 10 + 10
     assert evaluate(result).scores["accuracy"] > 0.1
 

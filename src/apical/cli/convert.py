@@ -1,13 +1,11 @@
 """`apical convert`."""
 
 import re
-import sys
-from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from apical import trust
 from apical.cli.options import Import, command, shown
 from apical.errors import InvalidArgumentError
 
@@ -48,6 +46,7 @@ def convert(
 
     from apical.convert import convert_  # noqa: PLC0415
 
+    trust.grant(*trust.named(unit))
     pattern = _pattern(only)
     report = convert_(
         _network(model),
@@ -72,16 +71,8 @@ def _network(path: str) -> Any:
             f"{path!r} names no network: write package.module:factory, e.g. mypackage.nets:resnet, or one of "
             + ", ".join(models.list())
         )
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        factory = getattr(import_module(module), name, None)
-    except ModuleNotFoundError as error:
-        raise InvalidArgumentError(
-            f"there is no module {error.name!r} here or installed: write package.module:factory"
-        ) from error
-    if not callable(factory):
-        raise InvalidArgumentError(f"{module} has no function or class {name!r}: write package.module:factory")
+    trust.grant(path)
+    factory = trust.factory(path, "network")
     try:
         return factory()
     except Exception as error:

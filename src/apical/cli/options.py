@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from apical import imports
+from apical import trust
 from apical.errors import InvalidArgumentError
 from apical.study.directory import HOME, STUDY
 
@@ -24,9 +24,9 @@ Root = Annotated[
 
 
 def _imported(modules: list[str] | None) -> list[str] | None:
-    for name in modules or ():
+    for name in (name for words in modules or () for name in words.split(",")):
         try:
-            imports.of_user(name)
+            trust.allow(name)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"--import {name}: {error}") from error
     return modules
@@ -37,8 +37,19 @@ Import = Annotated[
     typer.Option(
         "--import",
         callback=_imported,
-        help="A module of yours that registers units, networks, data or metrics; may be repeated.",
+        help="A module of yours with units, networks, data or metrics, which files may name too; several with commas.",
     ),
+]
+
+
+def _trusted(value: bool) -> bool:
+    if value:
+        trust.grant(trust.ALL)
+    return value
+
+
+Trust = Annotated[
+    bool, typer.Option("--trust", callback=_trusted, help="Import whatever code these files name: it runs as you.")
 ]
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from apical.cli.options import Import, command, shown
+from apical.cli.options import Import, Trust, command, shown
 from apical.errors import InvalidArgumentError
 from apical.train import Prediction, predict
 
@@ -29,6 +29,7 @@ def show(
     csv_: Annotated[Path | None, typer.Option("--csv", help="Write CSV to this file (- for the screen).")] = None,
     top: Annotated[int, typer.Option(min=1, help="Classes shown for each sample in the table.")] = 3,
     import_: Import = None,
+    trust: Trust = False,
 ) -> None:
     """Let a trained network name new samples: a table, or CSV with every probability.
 

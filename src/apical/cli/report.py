@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from apical.cli.options import command, shown, study_directory
+from apical.cli.options import Import, Trust, command, shown, study_directory
 from apical.report import write
 from apical.study import read
 
@@ -28,6 +28,8 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the report.")] = Path("report"),
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Put two studies side by side.")] = False,
+    import_: Import = None,
+    trust: Trust = False,
 ) -> None:
     """Write the report of studies, finished or not.
 

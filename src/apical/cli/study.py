@@ -10,7 +10,7 @@ import typer
 import apical
 from apical import study
 from apical.cli import screen
-from apical.cli.options import Root, group, shown, study_directory
+from apical.cli.options import Import, Root, Trust, group, shown, study_directory
 from apical.errors import InvalidArgumentError
 from apical.study.config.toml import TEMPLATE
 from apical.study.directory import HOME, STUDY
@@ -78,6 +78,8 @@ def run(
     ] = None,
     root: Root = None,
     partial: Annotated[bool, typer.Option("--partial", help="Accept subsets of the data, and mark them so.")] = False,
+    import_: Import = None,
+    trust: Trust = False,
 ) -> int:
     """Tune, choose, train and test the rows of a study.
 
@@ -111,6 +113,8 @@ def run(
 def status(
     where: Where,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it live until it is finished.")] = False,
+    import_: Import = None,
+    trust: Trust = False,
 ) -> None:
     """The states of the trials, the best so far, the time left.
 
@@ -129,14 +133,16 @@ def watch(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 0,
     refresh: Annotated[int, typer.Option(min=1, help="Seconds until the page looks again.")] = 10,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    import_: Import = None,
+    trust: Trust = False,
 ) -> None:
-    """Serve the report of a study while it runs; Ctrl-C ends it.
+    """Serve the report of a study until it ends, or Ctrl-C.
 
     The page is served to this machine alone, and shows what is there so far.
     """
 
     def started(address: str) -> None:
-        print(f"the report of {where}, as it grows: {address} (Ctrl-C ends it)", flush=True)
+        print(f"the report of {where}, as it grows: {address} (it ends with the study, or with Ctrl-C)", flush=True)
         if open_:
             webbrowser.open(address)
 
@@ -149,6 +155,8 @@ def show(
     trial: Annotated[
         str, typer.Argument(metavar="DIGEST", help="The start of a trial's digest, as status and export show it.")
     ],
+    import_: Import = None,
+    trust: Trust = False,
 ) -> None:
     """One trial: what it is, how it went, where it lies."""
     screen.print_trial(study_directory(where), trial)
@@ -161,6 +169,8 @@ def retry(
         list[str] | None, typer.Argument(metavar="DIGEST", help="Starts of digests; by default all that failed.")
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All that failed, which is the default.")] = False,
+    import_: Import = None,
+    trust: Trust = False,
 ) -> None:
     """Let failed and damaged trials be run again by the next `run`."""
     folder = study_directory(where)
@@ -172,6 +182,8 @@ def retry(
 def export(
     where: Where,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file: .parquet, .csv or .json.")],
+    import_: Import = None,
+    trust: Trust = False,
 ) -> None:
     """Write every trial as a row of one table."""
     print(f"wrote {study.export(study_directory(where), output)}")
@@ -238,7 +250,7 @@ def _study(name: str, *, quick: bool, sets: list[str] | None, tune_c: bool) -> S
     """
     changed = bool(quick or sets or tune_c)
     if not (Path(name) / STUDY).is_file() or (changed and name in study.names()):
-        return study.load(name, quick=quick, sets=sets or (), tune_c=tune_c)
+        return study.load(name, quick=quick, sets=sets or (), tune_c=tune_c, trust="ask")
     if changed:
         raise InvalidArgumentError(
             f"{name} is a study directory, whose study is settled: give --quick, --part, --set and --tune-c with a "

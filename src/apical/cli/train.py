@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from apical.cli.options import Import, Root, command, shown
+from apical import trust
+from apical.cli.options import Import, Root, Trust, command, shown
 from apical.errors import InvalidArgumentError
 from apical.train import Event, Execution, TrialResult, TrialSpec, evaluate, run
 from apical.train.evaluation import OUTPUTS, TestResult
@@ -57,6 +58,7 @@ def train(
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     test: Annotated[bool, typer.Option("--test/--no-test", help="Open the test split, once, at the end.")] = True,
     import_: Import = None,
+    trust_: Trust = False,
 ) -> int:
     """Train one network on one data set; stop it at any time and start it again.
 
@@ -69,6 +71,7 @@ def train(
         device=device, devices=devices, strategy=strategy, threads=threads, compile=compile_,
         tensorboard=tensorboard, root=None if root is None else str(root),
     )  # fmt: skip
+    trust.grant(*trust.named(model or "", unit))
     if resume is not None:
         spec, out = stored_spec(resume), resume
     else:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from apical.data.preparation import verify as verify
     from apical.data.registry import names as list  # noqa: A004, F401
     from apical.data.registry import register as register
-    from apical.data.store import home as home
+    from apical.files import home as home
 
 _HOME = {
     "Batch": "dataset.Batch",

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,6 +19,7 @@ from apical.data.checks import reading, unreadable
 from apical.data.randomness import keys_of
 from apical.data.split import Parts, split_hash
 from apical.errors import DataError, unknown
+from apical.files import home
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -241,13 +241,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return checked
 
 
-# Where apical keeps data: `APICAL_HOME`, or the cache folder of the platform.
-
-
-def home() -> Path:
-    """The folder of everything apical keeps between runs; it may not exist yet."""
-    given = os.environ.get("APICAL_HOME")
-    return Path(given).expanduser() if given else _platform_cache() / "apical"
+# Where apical keeps data.
 
 
 def raw_folder(store: str) -> Path:
@@ -258,11 +252,3 @@ def raw_folder(store: str) -> Path:
 def prepared_folder() -> Path:
     """Where prepared data sets live, one folder each."""
     return home() / "prepared"
-
-
-def _platform_cache() -> Path:
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -5,12 +5,12 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import nn
 
+from apical import trust
 from apical.errors import InvalidArgumentError, unknown
 from apical.nn import Unit, initialise_
 
@@ -81,12 +81,12 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> Network:
-    """The network of that name, or the one that `package.module:factory` points at."""
+    """The network of that name, or the one that `package.module:factory` points at, where its module is allowed."""
     network = _BUILT_IN.get(name) or _REGISTERED.get(name)
     if network is not None:
         return network
     if isinstance(name, str) and ":" in name:
-        return Network(_imported(name))
+        return Network(trust.factory(name, "network"))
     known, bracket, rest = str(name).partition("(")
     if bracket and known.strip() in names():
         dims = rest.rstrip(" )").replace("=", " = ") or "..."
@@ -115,6 +115,7 @@ def create(name: str, unit: "str | Unit | None", *, seed: int | None = None, **d
     Initial weights are Xavier uniform, biases zero. With `seed` each weight is drawn by (seed, logical name), so that
     networks that differ in their unit alone start from the same weights; without, by torch's global generator.
     """
+    trust.grant(name)  # who calls this names it; what a file names goes through `find` first
     network = find(name)
     arguments = _checked_dims(name, network, dims)
     if network.takes_unit:
@@ -125,6 +126,8 @@ def create(name: str, unit: "str | Unit | None", *, seed: int | None = None, **d
         )
     with _seeded(seed):
         model = network.factory(**arguments)
+        if not isinstance(model, nn.Module):
+            raise InvalidArgumentError(f"network {name!r} returns {type(model).__name__}, but must return an nn.Module")
         if network.redraw:
             drawn = int(torch.randint(2**62, (), device="cpu")) if seed is None else seed
             initialise_(model, seed=drawn, biases=getattr(model, "initial_biases", "zero"))
@@ -165,20 +168,3 @@ def _seeded(seed: int | None) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
-
-
-def _imported(name: str) -> Factory:
-    """The function that `package.module:factory` points at."""
-    module, _, path = name.partition(":")
-    try:
-        factory: Any = import_module(module)
-    except ImportError as error:
-        raise InvalidArgumentError(
-            f"network {name!r} cannot be imported ({error}): write package.module:factory, with the package installed "
-            "or in a folder on PYTHONPATH"
-        ) from error
-    for part in path.split("."):
-        factory = getattr(factory, part, None)
-    if not callable(factory):
-        raise InvalidArgumentError(f"network {name!r} cannot be made: module {module} has no function {path!r}")
-    return factory  # type: ignore[no-any-return]

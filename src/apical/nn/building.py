@@ -1,6 +1,7 @@
 """Build the activation module of a unit, and recognise the unit of an activation."""
 
 import re
+import sys
 from contextlib import suppress
 from copy import deepcopy
 from functools import cache
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from apical import trust
 from apical.errors import InvalidArgumentError
 from apical.nn import kinds
 from apical.nn.activations import Activation, Elementwise, Shared
@@ -205,6 +207,7 @@ def _own(what: Any, make: Any, qualname: str) -> Kind:
     """The kind of something that has none: by the place that it can be imported from, else for this process alone."""
     path = f"{getattr(what, '__module__', None)}:{qualname}"
     if make is what and _importable(path, what):
+        trust.grant(path)  # the caller has it at hand
         return kinds.find(path)
     for kind in kinds._LOCAL.values():
         if kind.build is make or getattr(kind.build, "original", None) is what:
@@ -216,6 +219,15 @@ def _own(what: Any, make: Any, qualname: str) -> Kind:
         name = f"{stem}_{count}"
     kind = kinds._LOCAL[name] = kind_of(name, stem.removeprefix("local_"), make)
     return kind
+
+
+def is_loaded(path: str) -> bool:
+    """True for a class of modules in what this process has imported: a file may name it, for no code is brought."""
+    module, _, attribute = path.partition(":")
+    thing: Any = sys.modules.get(module)
+    for part in attribute.split("."):
+        thing = getattr(thing, part, None)
+    return isinstance(thing, type) and issubclass(thing, nn.Module)
 
 
 def _importable(path: str, what: Any) -> bool:

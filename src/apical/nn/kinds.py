@@ -12,7 +12,7 @@ from importlib import import_module
 from math import isfinite
 from typing import Any, Literal
 
-from apical import notation
+from apical import notation, trust
 from apical.errors import DtypeError, InvalidArgumentError, unknown
 
 Scope = Literal["network", "layer", "channel"]
@@ -321,9 +321,13 @@ def get(name: str) -> Kind | None:
 
 
 def find(name: str) -> Kind:
-    """The kind of that name, or the one that `package.module:activation` points at."""
+    """The kind of that name, or the one that `package.module:activation` points at, where that is allowed."""
     kind = get(name)
     if kind is None and re.fullmatch(r"[^\W\d][\w.]*:[^\W\d][\w.]*", str(name)):
+        from apical.nn import building  # noqa: PLC0415  torch
+
+        if not building.is_loaded(name):
+            trust.require("unit", name)
         kind = _imported(name)
     if kind is None:
         more = "pyramidal(basal=..., apical=...) joins two, 'package.module:activation' and register_unit add your own"

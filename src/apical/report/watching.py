@@ -16,26 +16,49 @@ from apical.study.results import StudyResults
 HOST = "127.0.0.1"
 OURS = ("127.0.0.1", "localhost")
 """Names under which a browser may ask: a page elsewhere must not reach this one under another."""
+GUARDS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+}
 
 Read = Callable[[], StudyResults]
 
 
 def watch(directory: str | Path, *, port: int = 0, refresh: int = 10, started: Callable[[str], None] = print) -> None:
-    """Serve the page of a study directory until Ctrl-C; it looks again every `refresh` seconds.
+    """Serve the page of a study directory until the study ends, or Ctrl-C; it looks again every `refresh` seconds.
 
-    `started` is told the address. Port 0 takes a free one.
+    `started` is told the address. Port 0 takes a free one. A study that has ended already is served until Ctrl-C.
     """
     from apical.study import read  # noqa: PLC0415
 
-    read(directory)  # a directory that cannot be read is an error now, not a broken page later
+    ended = read(directory).finished  # a directory that cannot be read is an error now, not a broken page later
     server = serve(lambda: read(directory), port=port, refresh=refresh)
     started(address(server))
+    closed = threading.Event()
+    if not ended:
+        arguments = (server, lambda: read(directory), refresh, closed)
+        threading.Thread(target=end_with_study, args=arguments, daemon=True).start()
     try:
         server.serve_forever()
     except KeyboardInterrupt:
         pass
     finally:
+        closed.set()
         server.server_close()
+
+
+def end_with_study(server: ThreadingHTTPServer, read: Read, refresh: float, closed: threading.Event) -> None:
+    """Shut a server down once its study is finished or gone, and a browser has had the time to see the last page."""
+    while not closed.wait(refresh):
+        try:
+            ended = read().finished
+        except ApicalError:
+            ended = True
+        if ended and not closed.wait(2 * refresh):
+            server.shutdown()
+            return
 
 
 def serve(read: Read, *, port: int = 0, refresh: int = 10) -> ThreadingHTTPServer:
@@ -85,12 +108,22 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "apical", ""
 
     def do_GET(self) -> None:
-        if (self.headers.get("Host") or "").rpartition(":")[0] not in OURS:
+        if not self._is_ours():
             self._answer(HTTPStatus.FORBIDDEN, "this page is for this machine alone", "text/plain")
         elif self.path.partition("?")[0] != "/":
             self._answer(HTTPStatus.NOT_FOUND, "there is one page here: /", "text/plain")
         else:
             self._page()
+
+    def _is_ours(self) -> bool:
+        """True where the browser asked for this very address, and not for a page of somebody else's.
+
+        A name that an attacker points at this machine (DNS rebinding) is in Host; another page that asks is in Origin.
+        """
+        port = self.server.server_address[1]  # type: ignore[index]
+        hosts, origins = self.headers.get_all("Host", []), self.headers.get_all("Origin", [])
+        ours = [f"{name}:{port}" for name in OURS]
+        return len(hosts) == 1 and hosts[0] in ours and all(each in [f"http://{o}" for o in ours] for each in origins)
 
     def _page(self) -> None:
         try:
@@ -103,8 +136,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
+        for name, value in GUARDS.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import nn
 
 from apical.data import DataSet, load
 from apical.errors import DataError, InvalidArgumentError, StudyError
-from apical.study.directory import HOME, TEST, Store, open_for
+from apical.study.directory import HOME, STUDY, TEST, Store, open_for
 from apical.study.engines.base import Context, Done, Engine, Job, Options, find, start
 from apical.study.leases import Limits
 from apical.study.model import Part, Study
@@ -29,6 +29,7 @@ from apical.study.state import Progress, measure, snapshot
 from apical.train import Execution, TrialSpec, devices, stack_bytes, why_alone
 from apical.train.session import build, dims_for, evaluation_batch
 from apical.train.trial import open_data
+from apical.trust import allowed, decide, remember
 
 POLL: Final = 0.5
 """Seconds at most between two looks at the workers."""
@@ -55,27 +56,38 @@ def run(
     partial: bool = False,
     limits: Limits | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
+    trust: bool = False,
 ) -> StudyResults:
     """Train, choose and test all that a study plans and that its directory (studies/<name>) does not hold yet.
 
     `tune_trials` trials decide between the settings of a row, if not as many as the study says. `execution` says how
     trials run; by default each has one thread. `stack` lets small networks share a program, as many as fit into
     `memory` bytes of a worker, and numbers then agree with those of single trials up to rounding. `partial` accepts
-    subsets of the data, and marks them. Ctrl-C and SIGTERM leave at the next batch; the same call goes on.
+    subsets of the data, and marks them. `trust` allows the modules that the study names, see `load`. Ctrl-C and SIGTERM
+    leave at the next batch; the same call goes on.
     """
     folder, options = Path(directory or Path(HOME) / study.name), options or Options()
     how = execution or Execution(threads=options.cpus)
+    decide(folder / STUDY, study.modules(), trust=trust)
     study = study.enable().described()
     find(engine).check(options)
     if partial:
         study = mark_partial(study, how)
     check_data(study, how)
     store = open_for(study, folder, tune_trials, limits=limits)
+    with suppress(OSError):  # a home that cannot be written remembers nothing
+        remember(folder / STUDY, study.modules())
     store.record_command()
     size = stack_size(study, how, stack=stack, memory=memory)
     planned = plan(study.model_copy(update={"stack": size}), tune_trials=store.header.tune_trials)
     if not snapshot(planned, store).finished:
-        context = Context(directory=folder.absolute(), execution=how, limits=limits or Limits(), imports=study.imports)
+        context = Context(
+            directory=folder.absolute(),
+            execution=how,
+            limits=limits or Limits(),
+            imports=study.imports,
+            trusted=allowed(),
+        )
         with _terminating(), _started(engine, context, options) as workers:
             Driver(planned, store, workers, progress=progress).drive()
     return read(folder)

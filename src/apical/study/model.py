@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer
 
-from apical import imports
+from apical import imports, trust
 from apical.errors import InvalidArgumentError, StudyError
 from apical.nn import Unit, kinds
 from apical.train import metrics
@@ -191,6 +191,12 @@ class Study(_Frozen):
             return Metric(**stored[name].model_dump())
         return metrics.find(name)
 
+    def modules(self, *, networks: bool = True) -> tuple[str, ...]:
+        """The modules whose code this study names; those of its `networks` are needed to train, not to read."""
+        models = [part.model for part in self.parts] if networks else []
+        places = trust.named(*models, *(row.unit for row in self.rows))
+        return tuple(dict.fromkeys([*self.imports, *(place.partition(":")[0] for place in places)]))
+
     def enable(self) -> Self:
         """Import the modules that register what this study uses; call it before a unit is parsed."""
         import_all(self.imports)
@@ -256,8 +262,9 @@ def _found(what: str, name: str, there: Mapping[str, T]) -> T:
 
 
 def import_all(modules: Iterable[str]) -> None:
-    """Import each module, or say which one cannot be."""
+    """Import each module, or say which one cannot be, or was not allowed."""
     for name in modules:
+        trust.require("imports:", name)
         try:
             imports.of_user(name)
         except InvalidArgumentError as error:

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from apical import files, train
 from apical.errors import ApicalError, StudyError
 from apical.nn import Unit
-from apical.study.directory import SCORES, Store
+from apical.study.directory import SCORES, STUDY, Store
 from apical.study.model import FINISHED, Part, Row, State, Study
 from apical.study.plan import Plan, Planned, plan
 from apical.study.selection import best_trial
 from apical.study.state import Progress, StudyState, count_states, measure, snapshot, state_of
+from apical.trust import decide, grant
 
 if TYPE_CHECKING:
     from apical.train import Execution, TrialResult, TrialSpec
@@ -161,28 +162,34 @@ class StudyResults:
 # A study directory as it stands, whatever lies in it.
 
 
-def opened(directory: str | Path) -> tuple[Store, Plan]:
+def opened(directory: str | Path, *, trust: bool = False) -> tuple[Store, Plan]:
     """The directory, and the plan of the study in it."""
     store = Store.open(directory)
-    return store, plan(Study.from_dict(store.header.study), tune_trials=store.header.tune_trials)
+    study = Study.from_dict(store.header.study)
+    decide(store.directory / STUDY, study.modules(networks=False), trust=trust)
+    return store, plan(study, tune_trials=store.header.tune_trials)
 
 
-def frozen(directory: str | Path) -> Study:
-    """The study that a directory was made for."""
-    return Study.from_dict(Store.open(directory).header.study)
+def frozen(directory: str | Path, *, trust: bool = False) -> Study:
+    """The study that a directory was made for; `trust` allows the modules that it names, see `load`."""
+    store = Store.open(directory)
+    study = Study.from_dict(store.header.study)
+    if trust:
+        grant(*study.modules())
+    return study
 
 
-def status(directory: str | Path) -> Progress:
+def status(directory: str | Path, *, trust: bool = False) -> Progress:
     """Counts, what runs now and where, and the time left at the present number of workers."""
-    store, planned = opened(directory)
+    store, planned = opened(directory, trust=trust)
     study_state = snapshot(planned, store)
     running = store.leases.running(study_state.keys_left)
     return measure(study_state, store, running)
 
 
-def read(directory: str | Path) -> StudyResults:
-    """Everything that a study directory holds."""
-    store, planned = opened(directory)
+def read(directory: str | Path, *, trust: bool = False) -> StudyResults:
+    """Everything that a study directory holds; `trust` allows the modules that its study names, see `load`."""
+    store, planned = opened(directory, trust=trust)
     return _Reader(store, planned).results()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from apical import files
-from apical.data.store import home
+from apical.files import home
 from apical.study.directory import RESULT, SCORES, TEST, Store
 from apical.study.engines.base import Job
 from apical.study.model import FINISHED

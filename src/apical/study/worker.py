@@ -9,7 +9,7 @@ from math import isfinite
 from pathlib import Path
 from threading import Lock
 
-from apical import files
+from apical import files, trust
 from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError, StudyError
 from apical.study.directory import CHECKPOINT, PROGRESS, SCORES, Store
 from apical.study.engines.base import Context, Job, Outcome, Status
@@ -56,6 +56,7 @@ def work(job: Job, context: Context) -> list[Outcome]:
             "one job at a time per process, so give each worker a process of its own"
         )
     try:
+        trust.grant(*context.imports, *context.trusted)
         import_all(context.imports)
         store = Store.open(context.directory, limits=context.limits)
         if job.kind == "train":

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from apical import imports, torch_private
+from apical import imports, torch_private, trust
 from apical.errors import InvalidArgumentError
 from apical.train.optimisation import FastStep
 from apical.train.spec import Execution, TrialSpec
@@ -95,7 +95,10 @@ class Parallel(SingleDevice):
             raise InvalidArgumentError(f"this machine cannot run {describe(spec, execution)}: {error}") from error
 
     def launch(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        given = trust.allowed()
+
         def begin(_: Any, *arguments: Any) -> Any:
+            trust.grant(*given)
             self.rank, self.world, self.device = self.fabric.global_rank, self.fabric.world_size, self.fabric.device
             return work(self, *arguments)
 

@@ -26,7 +26,7 @@ from apical.train.checkpoint import copy_into
 from apical.train.loop import collect
 from apical.train.result import TrialResult
 from apical.train.session import Feed, build, evaluation_batch
-from apical.train.trial import open_data
+from apical.train.trial import allow_spec, open_data
 
 OUTPUTS, OPENED = "test.npz", "test.opened"
 
@@ -57,12 +57,13 @@ class TestResult:
                    scores=_scores(arrays["outputs"], arrays["labels"]))  # fmt: skip
 
 
-def evaluate(trial: TrialResult | str | Path) -> TestResult:
+def evaluate(trial: TrialResult | str | Path, *, trust: bool = False) -> TestResult:
     """Outputs of the model that a finished trial keeps, on its test split; a second time is refused.
 
-    Where a process died while it evaluated, the same weights may be evaluated again: nobody has seen an answer.
+    Where a process died while it evaluated, the same weights may be evaluated again: nobody has seen an answer. `trust`
+    allows the code that the trial's folder names, see `run`.
     """
-    result = trial if isinstance(trial, TrialResult) else TrialResult.load(trial)
+    result = _loaded(trial, trust)
     if result.state == "stopped":
         raise CheckpointError(f"the trial in {result.directory} is not finished: run it again to continue it")
     folder = result.directory
@@ -70,6 +71,13 @@ def evaluate(trial: TrialResult | str | Path) -> TestResult:
     how = replace(result.execution, devices=1, strategy="auto", compile=False)
     runtime = devices.runtime(result.spec, how)
     return runtime.launch(_evaluate, result, how)  # type: ignore[no-any-return]
+
+
+def _loaded(trial: TrialResult | str | Path, trust: bool) -> TrialResult:
+    """The trial, with the code that its folder names allowed where it is trusted."""
+    result = trial if isinstance(trial, TrialResult) else TrialResult.load(trial, trust=trust)
+    allow_spec(result.spec, trust)
+    return result
 
 
 def _evaluate(runtime: devices.SingleDevice, result: TrialResult, how: Any) -> TestResult:
@@ -148,9 +156,12 @@ def network_of(result: TrialResult) -> nn.Module:
     return network.eval()
 
 
-def predict(trial: TrialResult | str | Path, inputs: Sequence[str | Path]) -> list[Prediction]:
-    """Predictions for files: images, .wav clips or .txt texts, as the data was, or .npz files with an array x."""
-    result = trial if isinstance(trial, TrialResult) else TrialResult.load(trial)
+def predict(trial: TrialResult | str | Path, inputs: Sequence[str | Path], *, trust: bool = False) -> list[Prediction]:
+    """Predictions for files: images, .wav clips or .txt texts, as the data was, or .npz files with an array x.
+
+    `trust` allows the code that the trial's folder names, see `run`.
+    """
+    result = _loaded(trial, trust)
     network = network_of(result)
     settings = result.input["settings"]
     clean = {"sigma": 0.0} if "sigma" in settings else {}  # noise was for the trial's own samples

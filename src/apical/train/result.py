@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from apical import files
 from apical.errors import ApicalError, CheckpointError
 from apical.train.spec import Execution, TrialSpec
+from apical.trust import grant, named
 
 if TYPE_CHECKING:
     from torch import nn
@@ -67,20 +68,22 @@ class TrialResult:
         files.save(self.directory / RESULT, (json.dumps(values, allow_nan=False) + "\n").encode())
 
     @classmethod
-    def load(cls, directory: str | Path) -> Self:
-        """The result in a trial's folder; only finished trials have one."""
+    def load(cls, directory: str | Path, *, trust: bool = False) -> Self:
+        """The result in a trial's folder; only finished trials have one. `trust` allows the code that it names."""
         folder = Path(directory)
         path = folder / RESULT
         if not path.is_file():
             raise CheckpointError(f"there is no finished trial in {folder}: run it, or continue it with --resume")
         try:
             values = json.loads(files.read_text(path))
+            if trust:
+                grant(*named(values["spec"].get("model"), values["spec"].get("unit")))
             values |= {"spec": TrialSpec.from_dict(values["spec"])}
             values |= {"execution": Execution.from_dict(values["execution"])}
             return cls(directory=folder, **values)
         except ApicalError:
             raise
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from error
 
 

@@ -210,6 +210,7 @@ def build(spec: TrialSpec, dims: Mapping[str, Any]) -> nn.Module:
 
     Networks that take no unit, and all with `convert`, are built with ReLU and rewritten by `convert_`.
     """
+    find(spec.model)  # a spec may come from a file: its network must be allowed
     if not spec.convert and models.takes_unit(spec.model):
         return models.create(spec.model, spec.unit, seed=spec.seed, **dims)
     from apical.convert import convert_  # noqa: PLC0415  it loads torch.fx

@@ -35,6 +35,7 @@ from apical.study.config.schema import (
 from apical.study.config.toml import Document, Fault, KeyPath, refuse, row_name, slug
 from apical.study.model import Group, PaperNumber, Part, Row, Study, Value
 from apical.study.plan import spec_of
+from apical.trust import Trust, decide, named
 
 
 def names() -> tuple[str, ...]:
@@ -46,14 +47,18 @@ QUICK = ("trials", "training.", "samples")
 """What a quick variant reduces, and `--set` may say too."""
 
 
-def load(name: str | Path, *, quick: bool = False, sets: Sequence[str] = (), tune_c: bool = False) -> Study:
+def load(
+    name: str | Path, *, quick: bool = False, sets: Sequence[str] = (), tune_c: bool = False, trust: Trust = False
+) -> Study:
     """The study of a shipped name or in a file, with `key=value` changes; `quick` gives its reduced variant.
 
-    `tune_c` also tries c = 0 and c = 1 in every row that tunes alpha.
+    `tune_c` also tries c = 0 and c = 1 in every row that tunes alpha. `trust` allows the modules that the file names;
+    "ask" asks on a terminal. Without it they are imported only where `apical.trust.allow` allowed them.
     """
     document = toml.read(name)
     quick = quick and _table(document.values.get("quick")).get("always") is not True
     document = toml.changed(document, [f"quick.{text}" if quick and text.startswith(QUICK) else text for text in sets])
+    decide(document.path, _modules(document), trust=trust)
     table = checked(document)
     study = _study(table, document, sets)
     if tune_c:
@@ -192,6 +197,14 @@ def checked(document: Document) -> StudyTable:
     if faults or table is None:
         raise refuse(faults)
     return table
+
+
+def _modules(document: Document) -> list[str]:
+    """The modules whose code a study file names."""
+    listed = [name for name in _list(document.values.get("imports")) if isinstance(name, str)]
+    tables = [_table(item) for key in ("parts", "rows") for item in _list(document.values.get(key))]
+    places = named(*(str(table.get(key, "")) for table in tables for key in ("model", "unit")))
+    return list(dict.fromkeys([*listed, *(place.partition(":")[0] for place in places)]))
 
 
 def _import_faults(document: Document) -> Iterator[Fault]:

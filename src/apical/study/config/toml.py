@@ -177,6 +177,7 @@ class Document:
     origin: str = "study"
     shipped: str = ""
     name: str = ""
+    path: Path = Path()
 
     def where(self, path: KeyPath) -> str:
         """The place of a field, or of the nearest table around it, and the field's own name."""
@@ -206,7 +207,7 @@ def _read(name: str | Path, *, folder: Path | None, chain: tuple[Path, ...]) -> 
     if path in chain or len(chain) > DEEPEST:
         raise StudyError(f"{path} extends itself, by way of {' and '.join(map(str, chain))}: break the circle")
     document = parse(_text(path), origin=str(name) if path in shipped().values() else str(path))
-    document.name = path.stem
+    document.name, document.path = path.stem, path
     document.shipped = path.stem if path in shipped().values() else ""
     base = document.values.get("extends")
     if not isinstance(base, str) or not base:
@@ -270,7 +271,12 @@ def parse(text: str, *, origin: str) -> Document:
 def merged(below: Document, above: Document) -> Document:
     """`above` laid over `below`."""
     result = Document(
-        copy.deepcopy(below.values), dict(below.places), above.origin, above.shipped or below.shipped, above.name
+        copy.deepcopy(below.values),
+        dict(below.places),
+        above.origin,
+        above.shipped or below.shipped,
+        above.name,
+        above.path,
     )
     _lay(result.values, above.values, (), (), above, result)
     result.values["extends"] = above.values["extends"]
@@ -343,7 +349,12 @@ _IDENTITY: dict[str, Any] = {
 def changed(document: Document, sets: Iterable[str]) -> Document:
     """The document with `key=value` changes: `trials=3`, `parts.mlp-1.training.epochs=2`, `rows.ada.tune.alpha=[1]`."""
     result = Document(
-        copy.deepcopy(document.values), dict(document.places), document.origin, document.shipped, document.name
+        copy.deepcopy(document.values),
+        dict(document.places),
+        document.origin,
+        document.shipped,
+        document.name,
+        document.path,
     )
     for text in sets:
         key, equals, value = text.partition("=")

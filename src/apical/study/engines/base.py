@@ -28,12 +28,16 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What every job of a study needs: where, how, with which of the user's modules."""
+    """What every job of a study needs: where, how, with which of the user's modules.
+
+    `trusted` is what the user allowed in the driver: a worker allows the same, and asks nobody.
+    """
 
     directory: Path
     execution: "Execution"
     limits: Limits = field(default_factory=Limits)
     imports: tuple[str, ...] = ()
+    trusted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

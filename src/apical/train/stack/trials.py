@@ -18,7 +18,7 @@ from apical.train.result import LAST, RESULT, TrialResult
 from apical.train.spec import Execution, TrialSpec
 from apical.train.stack import stack_key, unstackable_reason
 from apical.train.stack.session import STACK, StackSession, stored_composition
-from apical.train.trial import FOLDER, locked, run, threads, write_spec
+from apical.train.trial import FOLDER, allow_spec, locked, run, threads, write_spec
 
 
 def run_many(
@@ -26,6 +26,8 @@ def run_many(
     execution: Execution | None = None,
     directories: Sequence[str | Path] | None = None,
     callbacks: Iterable[Callback] = (),
+    *,
+    trust: bool = False,
 ) -> list[TrialResult]:
     """Train trials, each in a folder of its own as `run` does it, those with the same `stack_key` as one stack.
 
@@ -45,8 +47,10 @@ def run_many(
     and `evaluated` of them in a batch; `memory_of(spec)` is this number for a trial.
 
     A study groups its trials by `stack_key` (None: alone) into stacks of the size that its file says, and calls this
-    once for each; `Event.trial` tells which of them an event is about.
+    once for each; `Event.trial` tells which of them an event is about. `trust` is that of `run`.
     """
+    for spec in specs:
+        allow_spec(spec, trust)
     how = execution or Execution()
     folders = _folders(specs, directories)
     if how.stacking != "alone":
