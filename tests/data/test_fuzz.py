@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import random
 import shutil
 import tarfile
 import tempfile
@@ -160,7 +161,13 @@ def test_a_hundred_damaged_files_give_no_traceback(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PARSERS)
 def test_ten_thousand_damaged_files_give_no_traceback(name):
-    attack(name, 10_000)
+    """Drawn without hypothesis, whose own work on so many takes most of the time; the same ones every time."""
+    seeds, parse = PARSERS[name]
+    draws = random.Random(name)
+    for _ in range(10_000):
+        seed, program = draws.choice([*seeds, b""]), draws.randbytes(draws.randint(0, 15))
+        data = damage(seed, program) if seed else program
+        assert "\n" not in complaint(parse, data), (seed, program)
 
 
 @pytest.mark.parametrize("name", PARSERS)
