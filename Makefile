@@ -9,7 +9,10 @@ KERAS_ENVIRONMENTS := $(KERAS_BACKENDS:%=.venv-%/installed)
 PACKAGE_jax := jax
 PACKAGE_tensorflow := tensorflow-cpu
 
-.PHONY: help demo docs test test-slow test-libraries test-triton test-gpu gpu-report test-matrix lint bench clean $(KERAS_TESTS)
+# Each worker takes files in a row, which share their fixtures, and a worker that is done takes from the other.
+PYTEST := pytest -n 2 --dist worksteal --durations=15
+
+.PHONY: help demo docs test test-slow test-libraries test-triton test-gpu gpu-report test-matrix lint bench clean environments $(KERAS_TESTS)
 
 help:
 	@echo "make demo         see what apical does"
@@ -32,23 +35,26 @@ docs: $(VENV)/docs
 	@echo "open site/index.html"
 
 test: lint
-	$(BIN)/pytest -n 2 -m "not slow and not matrix"
+	$(BIN)/$(PYTEST) -m "not slow and not matrix"
 
 test-slow: $(VENV)/architectures $(VENV)/docs $(VENV)/ray $(KERAS_TESTS) test-libraries test-triton
-	$(BIN)/pytest -n 2 -m "slow and not matrix"
+	$(BIN)/$(PYTEST) -m "slow and not matrix"
+
+# What `make test-slow` installs apart from $(VENV): it can be made while `make test` runs.
+environments: $(KERAS_ENVIRONMENTS) .venv-libraries/installed .venv-triton/installed
 
 # apical.keras on the backends that have an environment of their own, without torch; on torch, it is part of `make test`.
 $(KERAS_TESTS): test-keras-%: .venv-%/installed
-	KERAS_BACKEND=$* KERAS_HOME=.venv-$*/keras PYTHONPATH=src .venv-$*/bin/pytest -n 2 --confcutdir=tests/keras tests/keras
+	KERAS_BACKEND=$* KERAS_HOME=.venv-$*/keras PYTHONPATH=src .venv-$*/bin/$(PYTEST) --confcutdir=tests/keras tests/keras
 
 # The pages of docs/libraries, with the libraries that they are about.
 test-libraries: .venv-libraries/installed
-	PYTHONPATH=src .venv-libraries/bin/pytest -n 2 --confcutdir=tests/libraries tests/libraries
+	PYTHONPATH=src .venv-libraries/bin/$(PYTEST) --confcutdir=tests/libraries tests/libraries
 
 # The Triton kernels without a GPU, in an environment of their own: Triton weighs a gigabyte.
 test-triton: .venv-triton/installed
-	TRITON_INTERPRET=1 PYTHONPATH=src .venv-triton/bin/pytest -n 2 tests/gpu/test_interpreter.py
-	PYTHONPATH=src .venv-triton/bin/pytest -n 2 tests/gpu/test_compiled.py
+	TRITON_INTERPRET=1 PYTHONPATH=src .venv-triton/bin/$(PYTEST) tests/gpu/test_interpreter.py
+	PYTHONPATH=src .venv-triton/bin/$(PYTEST) tests/gpu/test_compiled.py
 
 # Where torch sees no CUDA or ROCm device, these run on the CPU, and what needs a device is skipped with its reason.
 test-gpu: $(VENV)/installed
@@ -58,7 +64,7 @@ gpu-report: $(VENV)/installed
 	$(BIN)/python benchmarks/gpu_report.py -o out/gpu-report.txt
 
 test-matrix: $(VENV)/installed
-	$(BIN)/pytest -n 2 -m matrix
+	$(BIN)/$(PYTEST) -m matrix
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
