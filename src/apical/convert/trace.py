@@ -4,6 +4,7 @@ One module is traced at a time, so that a graph can replace one forward and leav
 """
 
 import copy
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -58,10 +59,19 @@ class OwnForward(Tracer):
     """Traces one forward: every child is a leaf, parameters and buffers are read, never computed with."""
 
     proxy_buffer_attributes = True
+    running: "OwnForward | None" = None
 
     def __init__(self, module: nn.Module, fixed: dict[str, Any]) -> None:
         super().__init__()
         self.fixed, self.codes = fixed, codes(type(module))
+        self.read: dict[str, Any] = {}
+
+    def trace(self, *args: Any, **kwargs: Any) -> Graph:
+        OwnForward.running = self
+        try:
+            return super().trace(*args, **kwargs)
+        finally:
+            OwnForward.running = None
 
     def create_node(self, *args: Any, **kwargs: Any) -> Node:
         node = super().create_node(*args, **kwargs)
@@ -90,6 +100,34 @@ class OwnForward(Tracer):
         return lambda *_: _call(forward, {**free, **fixed}), [self.root, *free.values()]
 
 
+@contextmanager
+def _patched_once() -> Iterator[None]:
+    """The methods of nn.Module that a trace replaces, replaced once for all traces of a model.
+
+    Each replacement clears what Python caches about every subclass of nn.Module, which took most of the time. fx
+    leaves methods with this mark alone; one that knows no mark replaces them again, to the same effect.
+    """
+    getattr_, call = nn.Module.__getattr__, nn.Module.__call__
+
+    def read(module: nn.Module, name: str) -> Any:
+        value, tracer = getattr_(module, name), OwnForward.running
+        return value if tracer is None else tracer.getattr(name, value, tracer.read)
+
+    def run(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        tracer = OwnForward.running
+        if tracer is None:
+            return call(module, *args, **kwargs)
+        return tracer.call_module(module, functools.partial(call, module), args, kwargs)
+
+    for method in (read, run):
+        setattr(method, "__fx_already_patched", True)
+    nn.Module.__getattr__, nn.Module.__call__ = read, run  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__getattr__, nn.Module.__call__ = getattr_, call  # type: ignore[method-assign]
+
+
 def _call(forward: Callable[..., Any], values: dict[str, Any]) -> Any:
     positional, by_name = [], {}
     for name, parameter in inspect.signature(forward).parameters.items():
@@ -110,8 +148,9 @@ def trace(model: nn.Module, is_activation: Callable[[nn.Module], bool]) -> dict[
     """Every module of `model` whose forward is its own, by id, parents before children; activations are not entered."""
     forwards: dict[int, Traced] = {}
     calls: dict[int, list[dict[str, Any]]] = {}
-    for name, module in _entered("", model, is_activation, set()):
-        if has_own_forward(module):
+    entered = [each for each in _entered("", model, is_activation, set()) if has_own_forward(each[1])]
+    with _patched_once():
+        for name, module in entered:
             traced = forwards[id(module)] = _trace_module(name, module, calls.get(id(module), []))
             for _, node in traced.nodes():
                 _record(node, module, calls)
