@@ -8,6 +8,7 @@ import pickle
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -41,6 +42,7 @@ NETWORKS = {
     "timm:vit_tiny_patch16_224": ("gelu", r"^(?!.*mlp\.fc1)"),
 }
 OPTIONS: dict[str, dict[str, Any]] = {
+    "torchvision:resnet50": {"width_per_group": 16},
     "torchvision:googlenet": {"init_weights": False},
     "timm:vit_tiny_patch16_224": {"img_size": 32},
 }
@@ -79,8 +81,19 @@ def network(request: pytest.FixtureRequest) -> Iterator[Network]:
     torch.manual_seed(0)
     library, _, architecture = request.param.partition(":")
     make = __import__("timm").create_model if library == "timm" else __import__("torchvision").models.get_model
-    yield Network(request.param, make(architecture, num_classes=10, **OPTIONS.get(request.param, {})))
+    built = make(architecture, num_classes=10, **OPTIONS.get(request.param, {}))
+    if architecture.startswith("vgg"):
+        narrow(built.classifier)
+    yield Network(request.param, built)
     del operators
+
+
+def narrow(classifier: nn.Sequential) -> None:
+    """The classifier of VGG with 64 units instead of 4,096: its layers are there, without their 120 million weights."""
+    sizes = [512 * 7 * 7, 64, 64, 10]
+    linear = [index for index, layer in enumerate(classifier) if isinstance(layer, nn.Linear)]
+    for index, (inputs, outputs) in zip(linear, pairwise(sizes), strict=True):
+        classifier[index] = nn.Linear(inputs, outputs)
 
 
 X = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
