@@ -79,7 +79,7 @@ def kill(process, folder, victim, draws):
 def test_a_study_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(
     make_tiny, tmp_path, python, numbers, stack
 ):
-    tiny = make_tiny(epochs=250, trials=4, alphas=(0.1, 0.2, 0.3, 0.5, 0.7, 1.0), stack=stack)
+    tiny = make_tiny(epochs=150, trials=4, alphas=(0.1, 0.2, 0.3, 0.5, 0.7, 1.0), stack=stack)
     driver.open_for(tiny, tmp_path / "whole", None)
     assert python(RUN, tmp_path / "whole").communicate() == ("True 13\n", "")
 
@@ -91,7 +91,9 @@ def test_a_study_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(
     process = python(RUN, folder)
     for _ in range(MOMENTS // 2):
         victim = None
-        if not wait(process, draws.uniform(3.0, 8.0)):
+        if draws.random() < 0.8:  # else while it starts, perhaps
+            begun(process, folder)
+        if not wait(process, draws.uniform(0.0, 3.0)):
             victim = kill(process, folder, "driver" if draws.random() < 0.4 else "worker", draws)
             killed[victim] += 1
         if process.poll() is not None or victim == "driver":
