@@ -98,6 +98,8 @@ def register(*libraries: str, units: Sequence[str] = ()) -> tuple[str, ...]:
         >>> timm.create_model("resnet18", act_layer="ada")
     """
     for name in libraries:
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"register takes names one by one, not {name!r}: e.g. apical.register('timm')")
         if name not in LIBRARIES:
             raise InvalidArgumentError(unknown("library", name, LIBRARIES, "others take the module itself: apical.ADA"))
     factories = {name: _factory(name) for name in (*_own_kinds(), *units)}

@@ -1,6 +1,8 @@
 """What cannot be converted is one clear sentence, with the corrected call, and the model stays as it was."""
 
 import copy
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ import apical
 from apical.errors import ApicalError, ConversionError
 
 
-def refused(model: nn.Module, unit: str, **options: object) -> str:
+def refused(model: nn.Module, unit: Any, **options: object) -> str:
     """The sentence, after checking that it is one, and that nothing happened to the model."""
     before = repr(model), copy.deepcopy(model.state_dict()), type(model)
     with pytest.raises(ConversionError) as caught:
@@ -189,3 +191,48 @@ def test_compiled_models_are_refused_with_what_to_do(compiled: object) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     with pytest.raises(ConversionError, match="compiled already: convert_ the model it was made from"):
         apical.convert_(compiled(model), "ada")
+
+
+@pytest.mark.parametrize("unit", [nn.Softmax, nn.Softmax(-1), nn.GLU])
+def test_a_unit_that_is_not_elementwise(unit: Any) -> None:
+    assert "does not map each number by itself" in refused(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), unit)
+
+
+@pytest.mark.parametrize("named", [nn.GLU, nn.Linear])
+def test_also_names_no_activation(named: type[nn.Module]) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.GLU(), nn.Linear(4, 4), nn.ReLU())
+    assert f"also names {named.__name__}, which does not map each number" in refused(model, "ada", also=[named])
+
+
+def test_a_list_of_libraries() -> None:
+    with pytest.raises(ApicalError, match=r"names one by one, not \['timm'\]: e\.g\. apical\.register\('timm'\)"):
+        apical.register(["timm"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("unit", [lambda x: x * torch.cos(x), type("Own", (nn.ReLU,), {})])
+def test_a_unit_of_this_process_is_not_saved(unit: Any, tmp_path: Path) -> None:
+    report = apical.convert_(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), unit)
+    with pytest.raises(ConversionError, match=r"known to this process alone: name it with apical\.register_unit"):
+        report.save(tmp_path / "conversion.json")
+    assert not (tmp_path / "conversion.json").exists()
+
+
+def gcu(x: Tensor) -> Tensor:
+    return x * torch.cos(x)
+
+
+class Helped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.affine = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(gcu(self.affine(x)))
+
+
+def test_the_report_says_what_to_pass_for_ones_own_functions() -> None:
+    report = apical.convert_(Helped(), "ada")
+    call = "kinds=[*apical.convert.DEFAULT_KINDS, 'gcu']"
+    assert f"not asked for: 1 gcu; {call} adds them" in str(report)
+    assert call in report.kept[0].reason
+    assert apical.convert_(Helped(), "ada", kinds=[*apical.convert.DEFAULT_KINDS, "gcu"]).kept == []

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -180,3 +181,58 @@ def test_an_activation_is_a_unit(unit: object) -> None:
     assert len(report.converted) == 1
     assert not isinstance(model[1], nn.ReLU)
     assert model(torch.randn(2, 4)).shape == (2, 4)
+
+
+def test_two_functions_of_one_kind_are_told_apart_by_name() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 8), nn.GELU("tanh"), nn.Linear(8, 2))
+    x = torch.randn(6, 4)
+    before = model(x)
+    for unit in ("pynada", "pynada", "ada"):  # each call as the refusal before it says
+        with pytest.raises(ConversionError) as caught:
+            apical.convert_(model, unit, keep_function=True)
+        call = str(caught.value).rpartition("': ")[2].partition(", and the others")[0]
+        eval(call, {"convert_": apical.convert_, "model": model})
+        if not any(isinstance(part, nn.GELU) for part in model):
+            break
+    assert [type(model[i]) for i in (0, 2)] == [apical.PyramidalLinear] * 2
+    assert torch.allclose(model(x), before, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_what_is_made_without_gradients_learns(mode: Any) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(6, 4)
+    before = model(x)
+    with mode():
+        apical.convert_(model, "pynada(alpha=learn)", keep_function=True, example_inputs=x)
+    assert torch.allclose(model(x), before, rtol=1e-5, atol=1e-6)
+    model(x).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+class TwoWays(nn.Module):
+    """Where a graph shows one way, the other calls the same activation on something else."""
+
+    def __init__(self, *, module: bool) -> None:
+        super().__init__()
+        self.affine, self.act, self.module = nn.Linear(4, 4), nn.ReLU() if module else None, module
+
+    def forward(self, x: Tensor, again: bool | None = None) -> Tensor:
+        z = self.affine(x)
+        if self.module:
+            if again is not None:
+                z = self.act(z) - 1
+            return self.act(z)  # type: ignore[no-any-return]
+        if again is not None:
+            z = F.relu(z) - 1
+        return F.relu(z)
+
+
+@pytest.mark.parametrize("module", [True, False])
+def test_the_way_that_no_graph_shows_keeps_its_function_too(module: bool) -> None:
+    model, x = TwoWays(module=module), torch.randn(6, 4)
+    before = model(x), model(x, again=True)
+    report = apical.convert_(model, "pynada", keep_function=True)
+    assert torch.allclose(model(x), before[0], rtol=1e-6, atol=1e-6)
+    assert torch.allclose(model(x, again=True), before[1], rtol=1e-6, atol=1e-6)
+    assert len({row.name for row in report.rows}) == len(report.rows) == 2
+    assert len(report.kept) == 1

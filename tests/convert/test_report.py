@@ -34,7 +34,8 @@ X = torch.randn(4, 3, 9, 9)
 def test_the_table_shows_every_activation_and_why_it_was_kept() -> None:
     lines = str(apical.convert_(Net(), "pynada(alpha=0.3)")).splitlines()
     assert lines[:2] == ["2 of 3 activations converted to pynada(alpha=0.3)", ""]
-    assert lines[7:] == ["", "left out by kinds or filter_fn: 1 sigmoid", "", "parameters: 877 -> 1.71 k"]
+    left = "not asked for: 1 sigmoid; kinds=[*apical.convert.DEFAULT_KINDS, 'sigmoid'] adds them"
+    assert lines[7:] == ["", left, "", "parameters: 877 -> 1.71 k"]
     lines = lines[:7]
     cells = [[cell.strip() for cell in re.split(r"  +", line)] for line in lines[2:3] + lines[4:]]
     assert cells == [
@@ -196,3 +197,25 @@ def test_weights_without_norms_look_trained_after_training_on_real_digits() -> N
         F.cross_entropy(model(x), y).backward()
         optimiser.step()
     assert looks_trained(model)
+
+
+def test_conversions_are_undone_last_one_first() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.GELU()), torch.randn(3, 4)
+    before = model(x)
+    first = apical.convert_(model, "ada", kinds=["relu"])
+    second = apical.convert_(model, "mish", kinds=["gelu"])
+    for discard in (False, True):
+        with pytest.raises(ConversionError, match="was converted to mish after this"):
+            first.undo(discard=discard)
+    second.undo()
+    first.undo()
+    assert torch.equal(model(x), before)
+
+
+def test_one_value_has_changed() -> None:
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.ReLU())
+    report = apical.convert_(model, "ada")
+    with torch.no_grad():
+        model[0].weight.add_(1)
+    with pytest.raises(ConversionError, match=r"^1 value of the model has changed"):
+        report.undo()

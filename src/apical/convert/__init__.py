@@ -24,7 +24,7 @@ from apical.convert.kinds import (
 )
 from apical.convert.observation import Observation, multiply_adds, observe
 from apical.convert.plan import Decision, decide
-from apical.convert.probe import elementwise, looks_trained, probe, same_function, starts_at_zero
+from apical.convert.probe import elementwise, looks_trained, maps_alone, probe, same_function, starts_at_zero
 from apical.convert.record import (
     ATTRIBUTE,
     MARK,
@@ -32,6 +32,7 @@ from apical.convert.record import (
     check_same,
     config_of,
     document,
+    local_units,
     read_document,
     record_of,
     selection_of,
@@ -74,15 +75,21 @@ def convert_(
         >>> report.converted[0].after
         'PyramidalLinear'
     """
-    unit = Unit.of(unit)
+    given, unit = unit, Unit.of(unit)
+    if not isinstance(given, (str, Unit)) and not maps_alone(probe(unit.basal).eval()):
+        raise ConversionError(
+            f"the unit {given!r} does not map each number by itself, as an activation does: give one that does, such "
+            "as nn.Mish, or name it with apical.register_unit if you mean it"
+        )
     selection = Selection.of(kinds, also)
     _check_arguments(model, filter_fn)
     surgery = Surgery(model)
-    try:
-        return _convert(model, unit, selection, surgery, filter_fn, example_inputs, keep_function=keep_function)
-    except BaseException:
-        surgery.undo()
-        raise
+    with torch.inference_mode(False):  # what is made here is to be trained
+        try:
+            return _convert(model, unit, selection, surgery, filter_fn, example_inputs, keep_function=keep_function)
+        except BaseException:
+            surgery.undo()
+            raise
 
 
 def _convert(
@@ -149,6 +156,8 @@ def _note(surgery: Surgery, record: dict[str, Any]) -> list[dict[str, Any]]:
     surgery.set(model, ATTRIBUTE, records)
     config = config_of(model)
     if config is not None:
+        if local := local_units([record]):
+            warnings.warn(f"save_pretrained would save what cannot be loaded: {local}", stacklevel=5)
         surgery.set(config, "apical", document(records))
         if not hasattr(model, MARK):
             device = next((parameter.device for parameter in model.parameters()), None)
@@ -166,11 +175,12 @@ def load(model: nn.Module, source: Any) -> ConversionReport:
     for record in read_document(source):
         root = _root(model, record)
         surgery = Surgery(root)
-        try:
-            report = _repeat(root, surgery, record)
-        except BaseException:
-            surgery.undo()
-            raise
+        with torch.inference_mode(False):
+            try:
+                report = _repeat(root, surgery, record)
+            except BaseException:
+                surgery.undo()
+                raise
     if report is None:
         raise ConversionError("the saved conversion is empty: give what report.save wrote")
     return report
@@ -275,7 +285,7 @@ def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
                 f"keep_function=True cannot hold: {decision.site.label} is {decision.site.kind}, but the basal "
                 f"activation of {str(unit)!r} is {str(unit.basal)!r}: {_working_call(decisions, decision, unit)}"
             )
-    if unit.pyramidal and not starts_at_zero(probe(unit.apical)):
+    if unit.pyramidal and not starts_at_zero(unit.apical):
         raise ConversionError(
             f"keep_function=True cannot hold: {str(unit.apical)!r}, the apical activation of {str(unit)!r}, has to be "
             "0 at 0 with a derivative there, or the branch adds something or never learns: use 'pynada'"
@@ -287,12 +297,17 @@ def _working_call(decisions: list[Decision], decision: Decision, unit: Unit) -> 
     source = _source_unit(decision.site)
     if source is None:
         return f"leave keep_function out, or pass filter_fn to convert only what is {str(unit.basal)!r}"
-    wanted = str(Unit("pyramidal", basal=source, apical=unit.apical) if unit.pyramidal else source)
-    probed, kind = probe(source), decision.site.kind
-    others = any(d.form != "keep" and not same_function(d.site.function, probed) for d in decisions)
-    chosen = f", kinds=[{kind!r}]" if others else ""
-    rest = ", and the other kinds by calls of their own" if others else ""
-    return f"convert_(model, {wanted!r}{chosen}, keep_function=True){rest}"
+    branch = unit.apical if unit.pyramidal else unit if starts_at_zero(unit) else Unit("ada")
+    wanted, probed = str(Unit("pyramidal", basal=source, apical=branch)), probe(source)
+    sites = [d.site for d in decisions if d.form != "keep"]
+    same = [site for site in sites if same_function(site.function, probed)]
+    if len(same) == len(sites):
+        return f"convert_(model, {wanted!r}, keep_function=True)"
+    chosen = f"kinds=[{decision.site.kind!r}]"
+    if any(site.kind == decision.site.kind and site not in same for site in sites):
+        names = ", ".join(repr(name) for name in dict.fromkeys(site.name for site in same))
+        chosen = f"filter_fn=lambda name, module: name in [{names}]"
+    return f"convert_(model, {wanted!r}, {chosen}, keep_function=True), and the others by calls of their own"
 
 
 def _source_unit(site: Site) -> Unit | None:

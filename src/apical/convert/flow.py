@@ -11,7 +11,7 @@ evaluation; an activation is the same in both when its calls align. Where there 
 (observation.py).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
@@ -37,9 +37,10 @@ from apical.convert.kinds import (
     module_kind,
     transformer_activation,
 )
-from apical.convert.probe import elementwise, whole_activation
+from apical.convert.probe import changes_shape, elementwise, whole_activation
 from apical.convert.source import Expression, Place, read
 from apical.convert.trace import MODES, Traced, has_own_forward, place_of, trace
+from apical.errors import ConversionError
 
 SHAPE_READS = ("ndim", "shape", "dtype", "device", "is_cuda", "size", "dim")
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
@@ -165,7 +166,9 @@ class FlowGraph:
         self._visit(model)
         registered = {id(module) for module in model.modules()}
         for traced in self._forwards():
-            traced.expressions, traced.mentions = read(traced.module, registered)
+            traced.expressions, traced.mentions, calls = read(traced.module, registered)
+            traced.unseen = self._unseen(traced, calls)
+            self.open |= traced.unseen
             traced.keeps_code = traced.keeps_code or any(self._needs_source(traced, e) for e in traced.expressions)
 
     def _forwards(self) -> list[Traced]:
@@ -192,6 +195,15 @@ class FlowGraph:
             elif node.op == "get_attr":
                 self.reads.add(id(module.get_submodule(str(node.target).rpartition(".")[0])))
 
+    def _unseen(self, traced: Traced, calls: set[tuple[str, Place]]) -> set[int]:
+        """The layers and activations that a forward with fixed arguments also has where its graph does not show it."""
+        shown = {(str(node.target), place_of(node)) for _, node in traced.nodes() if node.op == "call_module"}
+        children = traced.module._modules
+        called = [children[name] for name, place in calls if name in children and (name, place) not in shown]
+        layers = {id(child) for child in called if child and (is_affine(child) or self.activation(child) is not None)}
+        hidden = {id(e) for e in traced.expressions if not any(_members(traced, e).values())}
+        return layers | hidden if traced.fixed and not traced.error else set()
+
     @staticmethod
     def resolve(owner: Traced, node: Node) -> nn.Module:
         """The module that this call_module node calls."""
@@ -206,6 +218,11 @@ class FlowGraph:
     def _recognised(self, module: nn.Module) -> Activation | None:
         name = type(module).__name__
         if isinstance(module, self.selection.also):
+            if is_affine(module) or changes_shape(module):
+                raise ConversionError(
+                    f"also names {name}, which does not map each number by itself, so that no activation can take its "
+                    "place: leave it out of also"
+                )
             return Activation(module_kind(module) or name, (name,))
         if isinstance(module, HeldFunction):
             return _held_activation(module)
@@ -231,13 +248,15 @@ class FlowGraph:
         called = list(dict.fromkeys(by_node[node] for node in self._in_order() if node in by_node))
         slots = {site.slot for site in called if site.module is not None}
         held = [site for site in self._walk() if (site.owner.module, site.target) not in slots]
-        return called + held + self._unplaced({id(site.expression) for site in called if site.expression})
+        return called + held + self._unplaced(called)
 
-    def _unplaced(self, placed: set[int]) -> list[Site]:
+    def _unplaced(self, called: list[Site]) -> list[Site]:
         """The expressions in forwards that keep their code and that no graph shows; calls out of reach of all."""
         sites: list[Site] = []
+        placed = {id(site.expression) for site in called if site.expression}
+        taken = {(id(site.owner.module), site.target) for site in called}
         for traced in self._forwards():
-            names, keeps = _Names(traced.module), bool(traced.error or traced.fixed)
+            names, keeps = _Names(traced.module, taken), bool(traced.error or traced.fixed)
             written = [expression for expression in traced.expressions if keeps and id(expression) not in placed]
             sites += [_expression_site(traced, expression, names(expression.kind)) for expression in written]
             shown = {call_kind(node) for _, node in traced.nodes()}
@@ -540,8 +559,8 @@ def _reads_shape(node: Node) -> bool:
 class _Names:
     """Names for calls of functions, as torch.fx counts them: relu, relu_1, ...; those of the module's own are taken."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module, self._counts = module, dict[str, int]()
+    def __init__(self, module: nn.Module, taken: Collection[tuple[int, str]] = ()) -> None:
+        self._module, self._taken, self._counts = module, taken, dict[str, int]()
 
     def count(self, name: str) -> int:
         self._counts[name] = self._counts.get(name, 0) + 1
@@ -551,7 +570,7 @@ class _Names:
         while True:
             count = self.count(name)
             numbered = name if count == 1 else f"{name}_{count - 1}"
-            if not hasattr(self._module, numbered):
+            if not hasattr(self._module, numbered) and (id(self._module), numbered) not in self._taken:
                 return numbered
 
 

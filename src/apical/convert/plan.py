@@ -1,7 +1,7 @@
 """What becomes of each activation of a model, decided before anything is changed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from torch import nn
@@ -17,6 +17,8 @@ from apical.nn.layers import Neuron
 from apical.nn.unit import Unit
 
 Filter = Callable[[str, nn.Module], bool]
+FILTERED = "filter_fn leaves it out"
+NOT_ASKED = "it is not among the kinds to convert"
 Form = Literal["swap", "neuron", "fuse", "branch", "wire", "keep"]
 
 
@@ -74,6 +76,10 @@ def decide(
         )
     if unit.pyramidal:
         decided = _settled(network, chosen, [_pyramidal(network, chosen, site, observed) for site in accepted])
+        again = [decision.site for decision in decided if id(decision.site.module) in decision.site.owner.unseen]
+        others = [replace(site, call=site.call + 1, nodes={}, starts={}, members=set()) for site in again]
+        decided += [Decision(site, "keep", "its forward calls it where no graph shows it") for site in others]
+        sites = [*sites, *others]
     else:
         decided = [_standard(network, site, unit) for site in accepted]
     by_site = {decision.site: decision for decision in decided}
@@ -83,8 +89,11 @@ def decide(
 
 def _left_out(site: Site, *, filtered: bool) -> Decision:
     if filtered:
-        return Decision(site, "keep", "filter_fn leaves it out", asked=False)
-    reason = site.fixed or f"{site.kind!r} is not among the kinds to convert: kinds=[{site.kind!r}] asks for it"
+        return Decision(site, "keep", FILTERED, asked=False)
+    wanted = (
+        f"kinds=[{site.kind!r}] converts it, kinds=[*apical.convert.DEFAULT_KINDS, {site.kind!r}] it and the others"
+    )
+    reason = site.fixed or f"{NOT_ASKED}: {wanted}"
     return Decision(site, "keep", reason, asked=False)
 
 
@@ -265,7 +274,7 @@ def _why_no_wire(
 
 def takes_slot(network: FlowGraph, sites: list[Site], site: Site) -> bool:
     """Whether the activation is a module of its own, called in this one place: another can stand there instead."""
-    if site.module is None or rewires(site):
+    if site.module is None or rewires(site) or id(site.module) in site.owner.unseen:
         return False
     return sum(other.module is site.module for other in sites) == 1 and network.slots(site.module) == 1
 
@@ -274,6 +283,8 @@ def _why_not_fused(
     network: FlowGraph, site: Site, feeds: dict[bool, Feed], affine: nn.Module, norm: nn.Module | None
 ) -> str | None:
     """Why affine, norm and activation cannot be one layer; None where they can."""
+    if site.owner.unseen:
+        return "its forward has ways that no graph shows"
     if any(feed.additions for feed in feeds.values()):
         return "a sum stands before it"
     if any(feed.dropped for feed in feeds.values()):

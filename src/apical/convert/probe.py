@@ -44,17 +44,47 @@ def elementwise(function: Function, widths: tuple[int, ...] = (3,)) -> Elementwi
 
     `widths` are the numbers of channels to try it with, in tensors of 2 to 4 dimensions.
     """
+    answer = _asked(_ask, function, widths)
+    return answer if isinstance(answer, Elementwise) else None
+
+
+def _asked(question: Callable[[Function, tuple[int, ...]], Any], function: Function, widths: tuple[int, ...]) -> Any:
+    """The answer for the first shape that the function takes; None where it takes none."""
     with _undisturbed():
         for width in widths:
             for shape in ((4, width), (2, width, 5), (2, 5, width), (2, width, 4, 4)):
-                answer = _ask(function, shape)
+                answer = question(function, shape)
                 if answer is not None:
-                    return answer if isinstance(answer, Elementwise) else None
+                    return answer
     return None
+
+
+def changes_shape(module: nn.Module) -> bool:
+    """Whether the output of a module has another shape than its input."""
+    function = module_function(module)
+    question = lambda f, shape: _values(f, torch.zeros(shape, dtype=torch.float64))  # noqa: E731
+    return function is not None and _asked(question, function, (4,)) is False
+
+
+def maps_alone(function: Function) -> bool:
+    """Whether each output depends on its own input alone, on a straight line or not."""
+    return _asked(lambda f, shape: None if (pair := _pair(f, shape)) is None else bool(pair), function, (4,)) is True
 
 
 def _ask(function: Function, shape: tuple[int, ...]) -> Elementwise | bool | None:
     """None where the function does not take this shape, False where it is no activation."""
+    pair = _pair(function, shape)
+    if not pair:
+        return pair if pair is None else False
+    x, other, y, z = pair
+    if _same(_values(function, (x + other) / 2), (y + z) / 2):
+        return False
+    table, far = _curve(function, shape, POINTS), _curve(function, shape, FAR)
+    return Elementwise(_known(table), _is_gate(far), _is_continuous(function, shape))
+
+
+def _pair(function: Function, shape: tuple[int, ...]) -> tuple[Tensor, ...] | None:
+    """Two inputs and their outputs; none where those depend on other numbers; None where it does not take the shape."""
     points = torch.Generator().manual_seed(0)
     x, other = (6 * torch.randn(shape, generator=points, dtype=torch.float64) for _ in range(2))
     y = _values(function, x)
@@ -62,15 +92,11 @@ def _ask(function: Function, shape: tuple[int, ...]) -> Elementwise | bool | Non
         return None
     changed = torch.rand(shape, generator=points) < 0.5
     mixed, again = _values(function, torch.where(changed, other, x)), _values(function, x)
-    z, middle = _values(function, other), _values(function, (x + other) / 2)
-    if y is False or mixed is None or again is None or z is None or middle is None:
-        return False
-    if not (_same(again, y) and _same(mixed, torch.where(changed, z, y))):
-        return False
-    if _same(middle, (y + z) / 2):
-        return False
-    table, far = _curve(function, shape, POINTS), _curve(function, shape, FAR)
-    return Elementwise(_known(table), _is_gate(far), _is_continuous(function, shape))
+    z = _values(function, other)
+    if not all(isinstance(each, Tensor) for each in (y, z, mixed, again)):
+        return ()
+    alone = _same(again, y) and _same(mixed, torch.where(changed, z, y))
+    return (x, other, y, z) if alone else ()
 
 
 def _values(function: Function, x: Tensor) -> Any:
@@ -210,10 +236,11 @@ def same_function(function: Function | None, activation: nn.Module) -> bool:
         return isinstance(y, Tensor) and bool(torch.allclose(y, activation(POINTS), rtol=1e-6, atol=1e-9))
 
 
-def starts_at_zero(activation: nn.Module) -> bool:
+def starts_at_zero(unit: Unit) -> bool:
     """Whether an activation is 0 at 0 and has a derivative there, so that a branch that starts at 0 can learn."""
     x = torch.zeros(1, dtype=torch.float64, requires_grad=True)
-    y = activation(x)
+    with torch.enable_grad():
+        y = probe(unit)(x)
     (slope,) = torch.autograd.grad(y.sum(), x)
     return y.item() == 0.0 and slope.item() != 0.0
 

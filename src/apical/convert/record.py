@@ -6,6 +6,7 @@ something else is refused before it is changed.
 """
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -143,6 +144,17 @@ def check_same(record: dict[str, Any], decisions: Iterable[Decision], network: F
 def document(records: list[dict[str, Any]]) -> dict[str, Any]:
     """All conversions of a model, in order."""
     return {"apical": apical.__version__, "format": FORMAT, "conversions": records}
+
+
+def local_units(records: list[dict[str, Any]]) -> str | None:
+    """The sentence about units that this process alone knows; None where there are none."""
+    for record in records:
+        if names := re.findall(r"\blocal_\w+", record["unit"]):
+            return (
+                f"the unit {names[0]} is known to this process alone: name it with apical.register_unit, here and "
+                "where the model is loaded, and convert_ with that name"
+            )
+    return None
 
 
 def read_document(source: Any) -> list[dict[str, Any]]:

@@ -14,7 +14,8 @@ from apical.convert.branch import ApicalBranch, WiredNeuron
 from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import DEFAULT_KINDS, is_ours
 from apical.convert.observation import Share
-from apical.convert.plan import Decision
+from apical.convert.plan import FILTERED, NOT_ASKED, Decision
+from apical.convert.record import ATTRIBUTE, local_units
 from apical.errors import ConversionError
 from apical.nn.unit import Unit
 
@@ -97,15 +98,23 @@ class ConversionReport:
 
     def save(self, path: str | Path) -> None:
         """Write what was done as a small JSON file, for `apical.convert.load(model, path)`."""
+        if local := local_units(self.record["conversions"]):
+            raise ConversionError(f"the conversion cannot be saved: {local}")
         Path(path).write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
 
     def undo(self, *, discard: bool = False) -> nn.Module:
         """Put the model back as it was, and return it; values that changed since need `discard=True`."""
+        later = getattr(self.model, ATTRIBUTE, [])[len(self.record.get("conversions", ())) :]
+        if later:
+            raise ConversionError(
+                f"the model was converted to {later[-1]['unit']} after this: call undo of that conversion's report"
+            )
         changed = self._changed()
         if changed and not discard:
+            number = _count(len(changed), "value")
             raise ConversionError(
-                f"{len(changed)} values of the model have changed since its conversion (e.g. {changed[0]}), "
-                "and undo would lose that: call report.undo(discard=True)"
+                f"{number} of the model {'has' if len(changed) == 1 else 'have'} changed since its conversion (e.g. "
+                f"{changed[0]}), and undo would lose that: call report.undo(discard=True)"
             )
         state = _state(self.model)
         with torch.no_grad():
@@ -135,11 +144,20 @@ class ConversionReport:
             "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
         ]
         parts = [self._headline(asked), "", table[0], "  ".join("-" * width for width in widths), *table[1:]]
-        left = Counter(row.kind for row in self.rows if not row.asked)
-        if left:
-            kinds = ", ".join(f"{count} {kind}" for kind, count in left.items())
-            parts += ["", f"left out by kinds or filter_fn: {kinds}"]
+        parts += [f"\n{line}" for line in self._left_out()]
         return "\n".join([*parts, "", str(self.cost)])
+
+    def _left_out(self) -> list[str]:
+        """Activations that are not converted because nobody asked for them, with what to pass."""
+        left = [row for row in self.rows if not row.asked]
+        filtered = [row for row in left if row.reason == FILTERED]
+        others = [row for row in left if row.reason.startswith(NOT_ASKED)]
+        fixed = [row for row in left if row not in filtered and row not in others]
+        lines = [f"left out by filter_fn: {_kinds(filtered)}"] if filtered else []
+        if others:
+            names = ", ".join(repr(kind) for kind in dict.fromkeys(row.kind for row in others))
+            lines.append(f"not asked for: {_kinds(others)}; kinds=[*apical.convert.DEFAULT_KINDS, {names}] adds them")
+        return lines + ([f"out of reach: {_kinds(fixed)} (report.kept says why)"] if fixed else [])
 
     def _headline(self, asked: list[Change]) -> str:
         head = f"{len(self.converted)} of {_count(len(asked), 'activation')} converted to {self.unit}"
@@ -147,6 +165,10 @@ class ConversionReport:
             hint = "" if self.cost.multiply_adds else ": example_inputs show what else runs there"
             head += f"; {_count(len(self.details), 'forward')} could not be traced (report.details){hint}"
         return head
+
+
+def _kinds(rows: list[Change]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in Counter(row.kind for row in rows).items())
 
 
 def _count(number: int, noun: str) -> str:

@@ -191,22 +191,24 @@ def running_place(known: dict[CodeType, str], frame: FrameType | None) -> Place 
     return None
 
 
-def read(module: nn.Module, registered: set[int]) -> tuple[list[Expression], list[Mention]]:
+def read(module: nn.Module, registered: set[int]) -> tuple[list[Expression], list[Mention], set[tuple[str, Place]]]:
     """Every activation that the methods of `module` write out, in the order of the source, and those they mention.
 
-    `registered` are the ids of the model's modules, which are known otherwise.
+    `registered` are the ids of the model's modules, which are known otherwise. The third are the calls of `self.name`.
     """
     if "forward" in vars(module):
-        return [], list(_hidden(module.forward, registered, "a forward that is set on the instance", set()))
+        return [], list(_hidden(module.forward, registered, "a forward that is set on the instance", set())), set()
     known = methods(type(module))
     if "forward" not in known:
         names = getattr(getattr(type(module).forward, "__code__", None), "co_names", ())
         kinds = dict.fromkeys(name.rstrip("_") for name in names if name.rstrip("_") in ALL_KINDS)
-        return [], [_mention(kind, "called in a forward whose source cannot be read") for kind in kinds]
-    parts = [part for method in known.values() for part in _Search(module, method, registered).run()]
+        return [], [_mention(kind, "called in a forward whose source cannot be read") for kind in kinds], set()
+    searches = [_Search(module, method, registered) for method in known.values()]
+    parts = [part for search in searches for part in search.run()]
     written = [part for part in parts if isinstance(part, Expression)]
     written.sort(key=lambda each: (each.place.method != "forward", each.place.line, each.place.column))
-    return written, list(dict.fromkeys(part for part in parts if isinstance(part, Mention)))
+    mentions = list(dict.fromkeys(part for part in parts if isinstance(part, Mention)))
+    return written, mentions, {call for search in searches for call in search.calls}
 
 
 def out_of_reach(what: str) -> str:
@@ -238,6 +240,7 @@ class _Search:
 
     def __init__(self, module: nn.Module, method: Method, registered: set[int], seen: set[Any] | None = None) -> None:
         self.module, self.method, self.registered = module, method, registered
+        self.calls: list[tuple[str, Place]] = []
         self.outside, self.seen = seen is not None, seen if seen is not None else set[Any]()
         code, nodes = method.function.__code__, list(ast.walk(method.tree))
         stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
@@ -302,6 +305,8 @@ class _Search:
             return
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in self.scope:
             return  # its value is known where the name is read
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_own(node.func, self.method.self):
+            self.calls.append((node.func.attr, self._at(node)))
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load):
             known, value = self._resolve(node)
             if known:

@@ -39,6 +39,7 @@ class Traced:
     words: str = ""
     expressions: list[Expression] = field(default_factory=list)
     mentions: list[Mention] = field(default_factory=list)
+    unseen: set[int] = field(default_factory=set)
     keeps_code: bool = False
 
     @property
