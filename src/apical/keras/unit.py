@@ -42,7 +42,7 @@ def layer(unit: Unit, *, channels: int | None = None, axis: int = -1, dtype: Any
     if unit.kind == "rbf":
         return RBF(s=unit.s, dtype=dtype)
     for parameter in unit.parameters:
-        if settings[parameter.name] == "learn":
+        if settings.get(parameter.name) == "learn":
             start = settings.pop(f"{parameter.name}_init", parameter.start)
             settings[parameter.name] = parameter.default if start is None else start
     learned = {"learnable": bool(unit.learned), "num_parameters": _count(unit, scope, channels), "axis": axis}

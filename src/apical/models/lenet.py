@@ -43,5 +43,8 @@ def _side(image_size: int) -> int:
 def lenet(
     unit: Unit, *, in_channels: int = 1, image_size: int = 32, outputs: int = 10, dense_unit: str | None = None
 ) -> LeNet:
-    """LeNet for 32x32 images; its dense layers have the unit of the convolutions, or a `dense_unit` of their own."""
+    """LeNet for 32x32 images.
+
+    Its dense layers have the unit of the convolutions, or a `dense_unit` of their own.
+    """
     return LeNet(unit, in_channels=in_channels, image_size=image_size, outputs=outputs, dense_unit=dense_unit)

@@ -43,7 +43,10 @@ def mlp_2(unit: Unit, *, inputs: int = 784, hidden: Sequence[int] = (100, 10), o
 def mlp_approx(
     unit: Unit, *, inputs: int = 1, hidden: int | Sequence[int] = 20, outputs: int = 1, biases: str = "zero"
 ) -> MLP:
-    """The network that approximates a function of one variable; its first `biases` are "zero" or "uniform"."""
+    """The network that approximates a function of one variable.
+
+    Its initial `biases` are "zero" or "uniform", as torch's layers have them.
+    """
     sizes = _sizes("mlp-approx", hidden, count=1)
     return MLP(unit, inputs=inputs, hidden=sizes, outputs=outputs, initial_biases=biases)
 
