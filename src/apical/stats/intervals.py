@@ -56,8 +56,9 @@ def bootstrap_difference(
     groups = [differences] if strata is None else by_stratum(differences, strata)
     drawn = np.mean([_resampled_means(group, resamples, random) for group in groups], axis=0)
     tail = (1 - level) / 2
-    low, high = sorted(sign * np.quantile(drawn, [tail, 1 - tail]))
-    return Interval(sign * float(np.mean([group.mean() for group in groups])), float(low), float(high), level)
+    low, high = sorted(sign * np.quantile(drawn, [tail, 1 - tail]) + 0.0)  # + 0.0: a zero has no sign
+    difference = sign * float(np.mean([group.mean() for group in groups])) + 0.0
+    return Interval(difference, float(low), float(high), level)
 
 
 def by_stratum(differences: NDArray[np.float64], strata: Numbers) -> list[NDArray[np.float64]]:
