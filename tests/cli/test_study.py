@@ -146,7 +146,7 @@ def test_the_first_list_says_what_it_measures_and_the_next_has_nothing_to_say(mo
 def test_the_reason_of_a_failure_is_said_at_the_end_once_and_its_traceback_on_demand(there, capsys):
     (there / "broken.py").write_text("import torch\ndef network():\n    return torch.nn.Linear(3, 10)\n")
     (there / "own.toml").write_text(FILE.replace('"mlp-1"', '"broken:network"').replace("dims =", "# dims ="))
-    assert cli.run(["study", "run", "own.toml", "--workers", "1"]) == 1
+    assert cli.run(["study", "run", "own.toml", "--workers", "1", "--import", "broken"]) == 1
     said = capsys.readouterr().out
     (line,) = [line for line in said.splitlines() if "cannot be multiplied" in line]
     assert " relu seed 0 and 1 more failed: RuntimeError" in line
