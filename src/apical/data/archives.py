@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from apical import imports
-from apical.data.checks import CHUNK, one_line, reading, refuse_placeholder
 from apical.errors import DataError
+from apical.files import CHUNK, one_line, reading, refuse_placeholder
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, LZMAError, NotImplementedError, RuntimeError)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apical import imports
-from apical.data.checks import one_line, refuse_placeholder
 from apical.errors import DataError
+from apical.files import one_line, refuse_placeholder
 
 if TYPE_CHECKING:
     from PIL.Image import Image

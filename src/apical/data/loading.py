@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from apical.data.archives import Progress, silent
 from apical.data.audio import SAMPLES
-from apical.data.checks import is_text, read_file, reading
 from apical.data.dataset import DataSet, three_splits
 from apical.data.images import SUFFIXES, open_image
 from apical.data.inputs import Codes, ImageFiles, Images, Input, Mapped, Memory, Numbers, Source, Spectrograms
@@ -29,6 +28,7 @@ from apical.data.split import Parts, cut, random_split, split_hash
 from apical.data.store import Draft, Store, prepared_folder, publish
 from apical.data.workers import FILE_LIMIT, Decoding, decode_files
 from apical.errors import DataError, InvalidArgumentError
+from apical.files import is_text, read_file, reading
 
 IMAGENET_MEAN = 0.449
 """The mean over channels of the customary ImageNet means, 0.485, 0.456 and 0.406."""

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from apical.data.archives import Budget, Progress, is_archive, unpack
-from apical.data.checks import reading
 from apical.data.split import Parts
 from apical.data.store import Draft, raw_folder
 from apical.errors import DataError, MissingDataError
+from apical.files import reading
 
 Task = Literal["classification", "regression"]
 

@@ -15,11 +15,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from apical import files, imports
 from apical.data.archives import Progress, silent
-from apical.data.checks import reading, unreadable
 from apical.data.randomness import keys_of
 from apical.data.split import Parts, split_hash
 from apical.errors import DataError, unknown
-from apical.files import home
+from apical.files import home, reading, unreadable
 
 FORMAT = 1
 MANIFEST = "manifest.json"

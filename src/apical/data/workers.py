@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from apical.data.archives import Progress, silent
 from apical.data.audio import decode_wav
-from apical.data.checks import read_file
 from apical.data.images import decode_image
 from apical.errors import ApicalError, DataError
+from apical.files import read_file
 
 CHUNK = 128
 FEW = 2 * CHUNK

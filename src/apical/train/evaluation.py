@@ -16,11 +16,11 @@ from torch import nn
 from apical import files
 from apical.data import inputs as kinds
 from apical.data.audio import decode_wav
-from apical.data.checks import read_file
 from apical.data.images import bits, decode_image
 from apical.data.loading import parse_npz
 from apical.data.text import VOCABULARY, encode
 from apical.errors import AlreadyEvaluatedError, CheckpointError, DataError
+from apical.files import read_file
 from apical.train import checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.loop import collect

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apical.data.archives import Progress, fetch
-from apical.data.checks import read_file, reading, refuse_placeholder
 from apical.data.recipe import Recipe, expect
 from apical.data.split import SEED, Parts
 from apical.data.store import Draft
 from apical.errors import DataError
+from apical.files import read_file, reading, refuse_placeholder
 
 # Hashes of the unpacked bytes: packagings differ in their gzip headers.
 FILES = {

@@ -9,11 +9,11 @@ import numpy as np
 
 from apical import imports
 from apical.data.archives import Budget, unpack
-from apical.data.checks import read_file, refuse_placeholder
 from apical.data.recipe import Recipe, expect
 from apical.data.split import Parts, hold_out_per_class
 from apical.data.store import Draft
 from apical.errors import DataError
+from apical.files import read_file, refuse_placeholder
 
 CLASSES, TRAIN, VALIDATION = 1_000, 1_281_167, 50_000
 HELD_OUT_PER_CLASS = 10

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from apical.data.checks import read_file, refuse_placeholder
 from apical.data.recipe import Recipe, expect
 from apical.data.split import Parts
 from apical.data.store import Draft
 from apical.data.text import LENGTH, VOCABULARY, encode
 from apical.errors import DataError
+from apical.files import read_file, refuse_placeholder
 
 SAMPLES_SHA256 = {
     "train": "633fa23f51771d06baecde648f045bbfeb43ff561bb3143a5c86c87d6b9b9232",

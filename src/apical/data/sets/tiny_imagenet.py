@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 
-from apical.data.checks import read_file, refuse_placeholder
 from apical.data.recipe import Recipe, expect
 from apical.data.sets.tiny_imagenet_classes import WNIDS
 from apical.data.split import Parts, hold_out_per_class
 from apical.data.store import Draft
 from apical.data.workers import Decoding, decode_files
 from apical.errors import DataError
+from apical.files import read_file, refuse_placeholder
 
 SHAPE = (3, 64, 64)
 TRAIN, VALIDATION = 100_000, 10_000
