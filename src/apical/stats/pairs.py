@@ -1,11 +1,13 @@
-"""Two models on the same samples: aligned by id, counted in a 2 x 2 table."""
+"""Two models on the same samples: aligned by id, counted in a 2 x 2 table, and tested."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import sqrt
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from apical.errors import InvalidArgumentError
 
@@ -127,3 +129,160 @@ def check_count(name: str, value: int, *, least: int) -> int:
     if int(value) != value or value < least:
         raise InvalidArgumentError(f"{name} is {value}, but must be a whole number of at least {least}")
     return int(value)
+
+
+# McNemar's test: do two models get different shares of the same samples right?
+#
+# With b samples that only the first gets right and c that only the second does, and m = b + c:
+#
+#     exact            2 * P(X <= min(b, c)),  X ~ Binomial(m, 1/2), at most 1
+#     mid-p            P(X <= min(b, c)) + P(X < min(b, c)), or 1 - P(X = b) / 2 where b = c (Fagerland et al. 2013)
+#     chi2             (b - c)^2 / m against chi-square with one degree of freedom: the paper's form
+#     chi2-corrected   max(0, |b - c| - 1)^2 / m, Edwards' continuity correction
+#
+# All are two-sided. Where m = 0 the models are not told apart: the statistic is 0 and p is 1.
+
+Method = Literal["exact", "mid-p", "chi2", "chi2-corrected"]
+METHODS: tuple[Method, ...] = ("exact", "mid-p", "chi2", "chi2-corrected")
+
+
+@dataclass(frozen=True)
+class McNemar:
+    """A test's result. `statistic` is min(b, c) for exact and mid-p, else chi-square."""
+
+    table: PairedTable
+    method: Method
+    statistic: float
+    p_value: float
+
+    @property
+    def cohens_g(self) -> float:
+        """b / (b + c) - 1/2, in [-1/2, 1/2], positive where the first is better; 0 without discordant samples.
+
+        Cohen (1988) calls 0.05 small, 0.15 medium, 0.25 large.
+        """
+        return self.table.only_a / self.table.discordant - 0.5 if self.table.discordant else 0.0
+
+    @property
+    def odds_ratio(self) -> float:
+        """b / c, the conditional estimate: inf where c = 0, NaN where both are 0."""
+        b, c = self.table.only_a, self.table.only_b
+        return b / c if c else (float("inf") if b else float("nan"))
+
+    def odds_ratio_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Exact interval of b / c, from the Clopper-Pearson interval of b / (b + c); (0, inf) without discordant."""
+        tail = (1 - check_share("level", level)) / 2
+        b, c = self.table.only_a, self.table.only_b
+        low = special.betaincinv(b, c + 1, tail) if b else 0.0
+        high = special.betaincinv(b + 1, c, 1 - tail) if c else 1.0
+        return float(low / (1 - low)), float(high / (1 - high)) if high < 1 else float("inf")
+
+
+def mcnemar(
+    right_a: Sequence[bool] | NDArray[Any], right_b: Sequence[bool] | NDArray[Any], *, method: Method = "exact"
+) -> McNemar:
+    """The test on two rows of right and wrong answers to the same samples."""
+    return mcnemar_table(table(right_a, right_b), method=method)
+
+
+def mcnemar_table(counts: PairedTable, *, method: Method = "exact") -> McNemar:
+    """The test on a table of counts."""
+    if method not in METHODS:
+        raise InvalidArgumentError(f"method is {method!r}, but must be one of {', '.join(METHODS)}")
+    fewer, m = min(counts.only_a, counts.only_b), counts.discordant
+    if m == 0:
+        return McNemar(counts, method, 0.0, 1.0)
+    if method in ("exact", "mid-p"):
+        p = _exact(fewer, m) if method == "exact" else _mid_p(fewer, m)
+        return McNemar(counts, method, float(fewer), p)
+    gap = abs(counts.only_a - counts.only_b)
+    statistic = (gap if method == "chi2" else max(0, gap - 1)) ** 2 / m
+    return McNemar(counts, method, statistic, float(special.chdtrc(1, statistic)))
+
+
+def _exact(fewer: int, m: int) -> float:
+    return min(1.0, 2 * _at_most(fewer, m))
+
+
+def _mid_p(fewer: int, m: int) -> float:
+    if 2 * fewer == m:
+        return 1.5 - _at_most(fewer, m)  # which is 1/2 + P(X = fewer) / 2
+    return _at_most(fewer, m) + _at_most(fewer - 1, m)
+
+
+def _at_most(k: int, m: int) -> float:
+    """P(X <= k) for k < m throws of a fair coin: the incomplete beta function keeps its digits in the far tail."""
+    return float(special.betainc(m - k, k + 1, 0.5)) if k >= 0 else 0.0
+
+
+# The Wilcoxon signed-rank test on paired values, e.g. the absolute errors of two models.
+#
+# Of the differences d = a - b, zeros are left out (Wilcoxon's own rule); the others are ranked by |d|, ties share the
+# mean of their ranks. W+ is the sum of the ranks of positive d, W- that of the negative ones; the statistic is the
+# smaller. Up to EXACT_UP_TO differences p is exact: the distribution of W+ over all signs, ties included.
+# Beyond, p is the normal approximation with the variance corrected for ties. Where no difference is left, p is 1.
+
+EXACT_UP_TO = 50
+
+
+@dataclass(frozen=True)
+class Wilcoxon:
+    """A test's result: `n` counts the differences that are not 0, `zeros` those that are."""
+
+    n: int
+    zeros: int
+    positive: float
+    negative: float
+    method: Literal["exact", "normal"]
+    p_value: float
+
+    @property
+    def statistic(self) -> float:
+        """The smaller of the two rank sums."""
+        return min(self.positive, self.negative)
+
+    @property
+    def rank_biserial(self) -> float:
+        """(W+ - W-) / (W+ + W-), in [-1, 1], positive where a is larger; 0 where nothing differs (Kerby 2014)."""
+        total = self.positive + self.negative
+        return (self.positive - self.negative) / total if total else 0.0
+
+
+def wilcoxon(a: Numbers, b: Numbers) -> Wilcoxon:
+    """The two-sided test that a - b is symmetric around 0; a and b are of the same samples in the same order."""
+    first, second = check_pair(a, b)
+    differences = first - second
+    kept = differences[differences != 0]
+    ranks, ties = _ranks(np.abs(kept))
+    positive, negative = float(ranks[kept > 0].sum()), float(ranks[kept < 0].sum())
+    exact = len(kept) <= EXACT_UP_TO
+    p = _exact_sum(ranks, min(positive, negative)) if exact else _normal_sum(len(kept), ties, min(positive, negative))
+    zeros = len(differences) - len(kept)
+    return Wilcoxon(len(kept), zeros, positive, negative, "exact" if exact else "normal", p)
+
+
+def _ranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """Mean ranks from 1, and how many values share each."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[inverse], counts
+
+
+def _exact_sum(ranks: NDArray[np.float64], smaller: float) -> float:
+    """2 * P(W+ <= smaller) over the 2^n equally likely signs; ranks are halves at worst, so doubled they are whole."""
+    doubled = np.rint(2 * ranks).astype(int)
+    probabilities = np.zeros(doubled.sum() + 1)
+    probabilities[0] = 1.0
+    for rank in doubled:
+        with_rank = np.zeros_like(probabilities)
+        with_rank[rank:] = probabilities[: len(probabilities) - rank]
+        probabilities = (probabilities + with_rank) / 2
+    return min(1.0, 2 * float(probabilities[: round(2 * smaller) + 1].sum()))
+
+
+def _normal_sum(n: int, ties: NDArray[np.intp], smaller: float) -> float:
+    """n and counts are made floats: cubes of large counts overflow whole numbers."""
+    size, shared = float(n), ties.astype(float)
+    variance = size * (size + 1) * (2 * size + 1) / 24 - float((shared**3 - shared).sum()) / 48
+    z = (smaller - size * (size + 1) / 4) / sqrt(variance)
+    return min(1.0, 2 * float(special.ndtr(z)))
