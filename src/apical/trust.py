@@ -107,7 +107,7 @@ def factory(path: str, what: str) -> Callable[..., Any]:
 def decide(path: Path, modules: Iterable[str], *, trust: Trust = False) -> None:
     """Allow the modules that a file names, or refuse them, all in one sentence; they are not imported here.
 
-    A module that does not exist is no question of trust: importing it says so.
+    A module that does not exist passes: the import itself reports it.
     """
     wanted = [name for name in modules if not permits(name) and _origin(name) is not None]
     if not wanted:

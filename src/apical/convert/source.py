@@ -463,7 +463,7 @@ class _Search:
         raise LookupError
 
     def _attribute(self, name: str) -> Any:
-        """The value of `self.name`, where that is no registered module and no method changes it."""
+        """The value of `self.name`, unless it is a registered module or a method changes it."""
         value = inspect.getattr_static(self.module, name)
         value = value.__func__ if isinstance(value, staticmethod) else value
         constant = isinstance(value, (bool, int, float, str, BuiltinFunctionType, list, tuple, dict, nn.Module))

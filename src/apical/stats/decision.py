@@ -128,7 +128,7 @@ def decide(
 def seeds_needed(difference: float, deviation: float, *, level: float = 0.05, power: float = 0.8) -> float:
     """Seeds that show a mean difference with probability `power`, where one pair of trials has this deviation.
 
-    A normal approximation, rounded up and at least 2; infinite where there is no difference.
+    A normal approximation, rounded up and at least 2; infinite for a difference of 0.
     """
     if difference == 0:
         return float("inf")
@@ -181,7 +181,7 @@ def sign_flip(
     pairs.check_count("resamples", resamples, least=1)
     groups = [first - second] if strata is None else by_stratum(first - second, strata)
     weighted = np.concatenate([group / (max(1, len(group)) * len(groups)) for group in groups])
-    moved = weighted[weighted != 0]  # a sign changes nothing where there is no difference
+    moved = weighted[weighted != 0]  # a zero keeps its value under either sign
     random, reached = np.random.default_rng(seed), 0
     bound = abs(float(moved.sum())) - 1e-12
     for start in range(0, resamples, 256):
