@@ -37,7 +37,7 @@ docs: $(VENV)/docs
 test: lint
 	$(BIN)/$(PYTEST) -m "not slow and not matrix"
 
-test-slow: $(VENV)/architectures $(VENV)/docs $(VENV)/ray $(KERAS_TESTS) test-libraries test-triton
+test-slow: $(VENV)/architectures $(VENV)/docs $(VENV)/ray $(VENV)/loggers $(KERAS_TESTS) test-libraries test-triton
 	$(BIN)/$(PYTEST) -m "slow and not matrix"
 
 # What `make test-slow` installs apart from $(VENV): it can be made while `make test` runs.
@@ -104,6 +104,11 @@ $(VENV)/docs: $(VENV)/installed
 # The cluster engine; `make test` shows that everything else works without it.
 $(VENV)/ray: $(VENV)/installed
 	$(BIN)/pip install --quiet -c constraints.txt ray
+	touch $@
+
+# The loggers beside TensorBoard.
+$(VENV)/loggers: $(VENV)/installed
+	$(BIN)/pip install --quiet -c constraints.txt wandb mlflow-skinny
 	touch $@
 
 $(KERAS_ENVIRONMENTS): .venv-%/installed: constraints-%.txt

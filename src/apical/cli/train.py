@@ -54,6 +54,8 @@ def train(
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
+    wandb: Annotated[bool, typer.Option("--wandb", help="Log to Weights & Biases too.")] = False,
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="Log to MLflow too.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder; by default runs/...")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     test: Annotated[bool, typer.Option("--test/--no-test", help="Open the test split, once, at the end.")] = True,
@@ -69,7 +71,7 @@ def train(
     """
     how = Execution(
         device=device, devices=devices, strategy=strategy, threads=threads, compile=compile_,
-        tensorboard=tensorboard, root=None if root is None else str(root),
+        tensorboard=tensorboard, wandb=wandb, mlflow=mlflow, root=None if root is None else str(root),
     )  # fmt: skip
     trust.grant(*trust.named(model or "", unit))
     if resume is not None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
-from pathlib import Path
 from threading import current_thread, main_thread
 from time import perf_counter
 from types import FrameType
@@ -14,7 +13,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from apical import imports
 from apical.train import losses, metrics
 from apical.train.devices import SingleDevice
 from apical.train.dynamics import watched_if
@@ -80,28 +78,6 @@ class Reporter:
         )  # fmt: skip
         for callback in self.callbacks:
             callback(event)
-
-
-# TensorBoard: losses, metrics, learned values and dynamics of each epoch as scalars.
-
-
-@contextmanager
-def board(folder: Path) -> Iterator[tuple[Callback, ...]]:
-    """A callback that writes event files into folder/tensorboard."""
-    imports.optional("tensorboard", extra="tensorboard")
-    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  it needs the package above
-
-    writer: Any = SummaryWriter(str(folder / "tensorboard"))
-
-    def write(event: Event) -> None:
-        if event.record is not None:
-            for name, value in scalars(event.record).items():
-                writer.add_scalar(name, value, event.epoch)
-
-    try:
-        yield (write,)
-    finally:
-        writer.close()
 
 
 def scalars(record: dict[str, Any], prefix: str = "") -> dict[str, float]:

@@ -30,6 +30,8 @@ that does not use it keeps its name."""
 OPTIMISERS = ("adam", "adamw", "sgd")
 PRECISIONS = ("32", "bf16-mixed", "16-mixed")
 DEVICES = ("auto", "cpu", "cuda", "mps")
+LOGGERS = ("tensorboard", "wandb", "mlflow")
+"""The modules of `apical.train.loggers`; each is a field of Execution."""
 
 T = TypeVar("T")
 Many = Annotated[tuple[T, ...], BeforeValidator(lambda given: tuple(given) if isinstance(given, list) else given)]
@@ -264,7 +266,8 @@ class Execution(Record):
 
     `root` is where the data lies (as `apical.data.load` takes it). `threads`: of torch; left alone where None.
     `channels_last`: None decides by device. `checkpoint_every`: seconds that must lie between two checkpoints; 0 writes
-    one after each epoch. `stacking` records how the trial shared a program with others.
+    one after each epoch. `tensorboard`, `wandb` and `mlflow` log each epoch there too. `stacking` records how the trial
+    shared a program with others.
     """
 
     device: str = "auto"
@@ -278,10 +281,16 @@ class Execution(Record):
     dynamics: bool = True
     tensorboard: bool = False
     stacking: str = "alone"
+    wandb: bool = False
+    mlflow: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _one_of("device", self.device, DEVICES)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields by name; the loggers that came after version 1 only where they are asked for."""
+        return {name: value for name, value in super().as_dict().items() if value or name not in ("wandb", "mlflow")}
 
 
 def _parsed(texts: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """`run`: one trial, trained to its end, continued where it was interrupted."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from apical.data.inputs import Images
 from apical.errors import InvalidArgumentError, TrainingError
 from apical.train import checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
-from apical.train.loop import Callback, Reporter, Stop, board, fit, listening, validate
+from apical.train.loop import Callback, Reporter, Stop, fit, listening, validate
 from apical.train.result import LAST, RESULT, SPEC, State, TrialResult, stored_spec
 from apical.train.session import Session, build, json_number, preserve_rng
-from apical.train.spec import Execution, TrialSpec
+from apical.train.spec import LOGGERS, Execution, TrialSpec
 from apical.trust import grant, named
 
 FOLDER = "runs"
@@ -66,8 +67,8 @@ def _run(
             session = Session(spec, how, runtime, data, folder)
             session.check()
             session.resume()
-            with _board(how, folder, first) as board:
-                listeners = (*callbacks, *board) if first else ()
+            with ExitStack() as stack:
+                listeners = (*callbacks, *_loggers(how, spec, folder, stack)) if first else ()
                 state = fit(session, stop=stop, report=_reporter(session, listeners))
             return _finish(session, state, data, stop)
 
@@ -133,10 +134,11 @@ def threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _board(how: Execution, folder: Path, first: bool) -> AbstractContextManager[Iterable[Callback]]:
-    if not (how.tensorboard and first):
-        return nullcontext(())
-    return board(folder)
+def _loggers(how: Execution, spec: TrialSpec, folder: Path, stack: ExitStack) -> Iterator[Callback]:
+    """The callbacks of the loggers that were asked for; `stack` ends them."""
+    for name in LOGGERS:
+        if getattr(how, name):
+            yield stack.enter_context(import_module(f"apical.train.loggers.{name}").log(spec, folder))
 
 
 def _reporter(s: Session, callbacks: tuple[Callback, ...]) -> Reporter:
