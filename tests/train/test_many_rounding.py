@@ -12,7 +12,7 @@ from apical.train.devices import SingleDevice
 from apical.train.optimisation import FastStep, optimiser_of
 from apical.train.session import Feed, build, dims_for
 from apical.train.stack.activations import Fused, StackedAdam
-from apical.train.stack.network import StackedNetwork
+from apical.train.stack.network import Conv, Pooled, StackedNetwork
 from apical.train.trial import open_data
 
 LENET = TrialSpec(data="digits", model="lenet", dims={"image_size": 16}, pad=4, batch=64, learning_rate=1e-2)
@@ -105,3 +105,14 @@ def test_the_kernel_and_plain_torch_train_a_stack_alike(unit, monkeypatch):
     plain = losses_stacked(specs, 20, torch.float32)
     assert not any(isinstance(part, Fused) for part in StackedNetwork(networks(specs, torch.float32)).parts)
     torch.testing.assert_close(kernel, plain, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("unit", ["ada(alpha=learn)", "swish", "pynada", "pynswish"])
+def test_our_convolutions_and_those_of_torch_train_a_stack_alike(unit, monkeypatch):
+    specs = [replace(LENET, unit=unit, learning_rate=rate) for rate in (1e-3, 2e-3)]
+    own = losses_stacked(specs, 5, torch.float64)
+    assert any(isinstance(part, Pooled) for part in StackedNetwork(networks(specs, torch.float64)).parts)
+    monkeypatch.setenv("APICAL_BACKEND", "composite")
+    plain = losses_stacked(specs, 5, torch.float64)
+    assert not any(isinstance(part, Conv | Pooled) for part in StackedNetwork(networks(specs, torch.float64)).parts)
+    torch.testing.assert_close(own, plain, rtol=1e-9, atol=0)

@@ -153,8 +153,9 @@ MEMORY = """
         {"model": "mlp-1", "dims": {"hidden": 20_000}, "batch": 64},
         {"model": "mlp-1", "dims": {"hidden": 4_000}, "batch": 2_000},
         {"model": "mlp-2", "dims": {"hidden": (2_000, 2_000)}, "batch": 64},
+        {"model": "lenet", "dims": {"image_size": 32}, "pad": 12, "batch": 512},
     ],
-    ids=["validation", "a step", "parameters"],
+    ids=["validation", "a step", "parameters", "images"],
 )
 def test_the_peak_of_the_memory_grows_as_predicted(shared):
     """Networks in which one term of the formula is most of it."""

@@ -32,6 +32,14 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
         _INT,
     ),
 }
+_IMAGE_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
+    "conv_forward": ([*[_POINTER] * 5, _INT, _INT], _INT),
+    "conv_input": ([*[_POINTER] * 4, _INT], _INT),
+    "conv_weight": ([*[_POINTER] * 5, _INT, _INT], _INT),
+    "pool_forward": ([*[_POINTER] * 5, _INT], _INT),
+    "pool_backward": ([*[_POINTER] * 4, _INT], _INT),
+}
+"""Those of conv.c, for float32 and float64."""
 PARALLEL_FROM = 32768  # elements; up to there one thread is faster, as in torch
 _NO_MEMORY = "no memory for the partial sums of the gradients of alpha and c"
 
@@ -60,6 +68,7 @@ class Library:
     ada_backward: _Table = field(default_factory=dict)
     pyramidal_forward: _Table = field(default_factory=dict)
     pyramidal_backward: _Table = field(default_factory=dict)
+    images: dict[str, _Table] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=1)
@@ -76,7 +85,8 @@ def library() -> Library:
         except OSError as error:
             failures.append(str(error))
             continue
-        return Library(True, f"C library, {threads}, CPU level {_cpu_level(handle)}", **_functions(handle))
+        description = f"C library, {threads}, CPU level {_cpu_level(handle)}"
+        return Library(True, description, **_functions(handle, _FUNCTIONS, DTYPES), images=_images(handle))
     if not any(here.glob("ada_*.so")):
         return Library(False, "no C compiler was found when apical was installed, so plain torch serves")
     return Library(False, f"the C library does not load, so plain torch serves ({'; '.join(failures)})")
@@ -87,11 +97,21 @@ def _cpu_level(handle: ctypes.CDLL) -> str:
     return names.get(handle.apical_cpu_level(), "of the compiler's default")
 
 
-def _functions(handle: ctypes.CDLL) -> dict[str, _Table]:
+def _images(handle: ctypes.CDLL) -> dict[str, _Table]:
+    """The functions of conv.c for this processor; none of a library that an earlier version built."""
+    if not hasattr(handle, "apical_conv_forward_narrow_f32"):
+        return {}
+    width = "wide" if handle.apical_cpu_level() == 4 else "narrow"
+    return _functions(handle, _IMAGE_FUNCTIONS, {torch.float32: f"{width}_f32", torch.float64: f"{width}_f64"})
+
+
+def _functions(
+    handle: ctypes.CDLL, functions: dict[str, tuple[list[Any], Any]], dtypes: dict[torch.dtype, str]
+) -> dict[str, _Table]:
     table: dict[str, _Table] = {}
-    for name, (arguments, result) in _FUNCTIONS.items():
+    for name, (arguments, result) in functions.items():
         table[name] = {}
-        for dtype, suffix in DTYPES.items():
+        for dtype, suffix in dtypes.items():
             function = getattr(handle, f"apical_{name}_{suffix}")
             function.argtypes, function.restype = arguments, result
             table[name][dtype] = function

@@ -3,12 +3,13 @@
 In the step of a small network most time goes into Python and the calls of torch. So trials that see the same batches
 are trained together. Every layer holds the weights of all k trials in one tensor (k, outputs, inputs), and the
 parameters of each network are views of it. The first layers share their input and are one product, later ones are
-batched products and grouped convolutions (`network`); activations of one kind are one call (`activations`). Gradients
-of affine layers and losses are computed by hand, in place; autograd differentiates what lies between. One fused Adam
-updates everything. Nothing is summed over trials, so each trial's gradient is the one it has alone, up to rounding; a
-stack is compared with its networks before it trains. A trial that diverges is parked: its weights and gradients become
-zero, its row stays (`session`). The descriptors of the kind of unit, the network and the loss say what can be stacked.
-`trials` has the loop, folders and checkpoints.
+batched products; images have their samples last, as our own convolutions and pooling want them (`network`);
+activations of one kind are one call (`activations`). Gradients of affine layers, convolutions and losses are computed
+by hand, in place; autograd differentiates what lies between. One fused Adam updates everything. Nothing is summed over
+trials, so each trial's gradient is the one it has alone, up to rounding; a stack is compared with its networks before
+it trains. A trial that diverges is parked: its weights and gradients become zero, its row stays (`session`). The
+descriptors of the kind of unit, the network and the loss say what can be stacked. `trials` has the loop, folders and
+checkpoints.
 """
 
 from dataclasses import fields
@@ -91,6 +92,7 @@ def memory_of(spec: TrialSpec, execution: Execution | None = None) -> int:
     from torch import nn  # noqa: PLC0415
 
     from apical.train.session import build, dims_for, evaluation_batch  # noqa: PLC0415
+    from apical.train.stack.network import SAMPLES  # noqa: PLC0415
     from apical.train.trial import open_data  # noqa: PLC0415
 
     data = open_data(spec, execution or Execution())
@@ -101,11 +103,13 @@ def memory_of(spec: TrialSpec, execution: Execution | None = None) -> int:
             module.register_forward_hook(lambda m, _, out: values.append(out.numel() * len(m.weight) // out.shape[1]))
     with torch.no_grad():
         outputs = network(data.validation.inputs([0]))
+    images = any(isinstance(module, nn.Conv2d) for module in network.modules())
+    evaluated = SAMPLES if images else evaluation_batch(data.validation, spec.batch)
     return stack_bytes(
         parameters=sum(p.numel() for p in network.parameters()),
         units=sum(values),
         outputs=outputs.numel(),
         batch=min(spec.batch, len(data.train)),
-        evaluated=min(evaluation_batch(data.validation, spec.batch), len(data.validation)),
+        evaluated=min(evaluated, len(data.validation)),
         validation=len(data.validation),
     )

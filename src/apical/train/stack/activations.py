@@ -134,8 +134,8 @@ def _lists(rows: Sequence[_Row]) -> tuple[list[Tensor], ...]:
 
 # The activations of one layer of k stacked networks: trials of one kind in one call.
 #
-# Channels stand along `dim`, trial by trial: (k * outputs, samples) with dim 0 after affine layers, (samples,
-# k * outputs, height, width) with dim 1 after convolutions. Alpha, c and beta are one value for each channel.
+# Channels stand first, trial by trial: (k * outputs, samples) after affine layers, (k * outputs, height, width,
+# samples) after convolutions. Alpha, c and beta are one value for each channel.
 
 Function = Callable[[Tensor], Tensor]
 
@@ -148,16 +148,16 @@ class StackedActivation:
     """
 
     def __init__(
-        self, layers: Sequence[nn.Module], kinds: Sequence[object], parameters: Parameters, *, outputs: int, dim: int
+        self, layers: Sequence[nn.Module], kinds: Sequence[object], parameters: Parameters, *, outputs: int
     ) -> None:
-        self.count, self.dim = len(layers), dim
+        self.count = len(layers)
         self.learned: list[Stacked] = []
         self.pyramidal = isinstance(layers[0], _Pyramidal)
         self.seen: list[Tensor] | None = None
         self.groups: list[_Maker] = []
         for _, same in groupby(zip(kinds, layers, strict=True), lambda pair: pair[0]):
             group = [layer for _, layer in same]
-            maker = _Maker(parameters, self.learned, len(group), outputs, dim)
+            maker = _Maker(parameters, self.learned, len(group), outputs)
             maker.function = maker.pyramidal(group) if self.pyramidal else maker.standard(group)
             self.groups.append(maker)
         self._sizes = [group.count * outputs * (1 + self.pyramidal) for group in self.groups]
@@ -171,12 +171,11 @@ class StackedActivation:
         self.note(z)
         if len(self.groups) == 1:
             return self.groups[0].function(z)
-        return torch.cat([group.function(part) for group, part in self.parts(z)], self.dim)
+        return torch.cat([group.function(part) for group, part in self.parts(z)])
 
     def parts(self, z: Tensor) -> Iterator[tuple["_Maker", Tensor]]:
         """The groups of trials of one kind, each with its channels."""
-        for group, part in zip(self.groups, torch.split(z, self._sizes, self.dim), strict=True):
-            yield group, part if self.dim == 0 else part.contiguous(memory_format=torch.channels_last)
+        yield from zip(self.groups, torch.split(z, self._sizes), strict=True)
 
 
 class Fused:
@@ -194,17 +193,17 @@ class Fused:
     @staticmethod
     def serves(function: object) -> bool:
         """True where the kernel can be called for this part of a network."""
-        if not isinstance(function, StackedActivation) or function.dim != 0 or len(function.groups) > 1:
+        if not isinstance(function, StackedActivation) or len(function.groups) > 1:
             return False
         return function.groups[0].kernel is not None and choice.path(torch.empty(1)) == "native"
 
     def forward(self, z: Tensor, keep: bool) -> Tensor:
         self.activation.note(z)
-        bound, n = self._bind(z), z.shape[1]
+        bound = self._bind(z)
         if not keep:
             return self.kernel.operation.forward(z, bound)
         self._saved = z, bound
-        out = self._buffers("forward", (prod(self._shape), n), z)
+        out = self._buffers("forward", (prod(self._shape), *z.shape[1:]), z)
         return self.kernel.operation.forward(z, bound, out)
 
     def backward(self, g: Tensor) -> Tensor:
@@ -220,11 +219,11 @@ class Fused:
         return below
 
     def _bind(self, z: Tensor) -> Any:
-        """The kernel's view of alpha and c for this number of samples, made anew where alpha changes."""
-        n = z.shape[1]
-        if self.learned or n not in self._bound:
-            self._bound[n] = self.kernel.operation.bind(z, self.kernel.alpha(), self.kernel.c())
-        return self._bound[n]
+        """The kernel's view of alpha and c for values of this shape, made anew where alpha changes."""
+        inner = prod(z.shape[1:])
+        if self.learned or inner not in self._bound:
+            self._bound[inner] = self.kernel.operation.bind(z, self.kernel.alpha(), self.kernel.c())
+        return self._bound[inner]
 
 
 class _Kernel(NamedTuple):
@@ -238,9 +237,9 @@ class _Kernel(NamedTuple):
 class _Maker:
     """Makes the function of `count` neighbouring trials whose activations are of one kind."""
 
-    def __init__(self, parameters: Parameters, learned: list[Stacked], count: int, outputs: int, dim: int) -> None:
+    def __init__(self, parameters: Parameters, learned: list[Stacked], count: int, outputs: int) -> None:
         self.parameters, self.learned = parameters, learned
-        self.count, self.outputs, self.dim = count, outputs, dim
+        self.count, self.outputs = count, outputs
         self.function: Function
         self.alphas: list[Callable[[], Tensor] | None] = []
         """Of each branch one alpha for each channel, where its kind is ADA's."""
@@ -252,11 +251,11 @@ class _Maker:
         own = [_owner(m) for m in modules]
         one: Any = own[0]
         if isinstance(one, ADA):
-            return self._one_call(eager.Ada(one.leak, _floor(one), self.dim), own)
+            return self._one_call(eager.Ada(one.leak, _floor(one), dim=0), own)
         self.alphas.append(None)
         if isinstance(one, own_activations.Activation):
             values = {name: self._shared_or_each(own, name) for name in settings(one)}
-            return lambda x: one.compute(x, self.dim, **{name: value() for name, value in values.items()})
+            return lambda x: one.compute(x, 0, **{name: value() for name, value in values.items()})
         if any(True for _ in one.parameters()):
             raise TrainingError(
                 f"{type(one).__name__} learns parameters that a stack cannot tell apart: derive it from "
@@ -270,12 +269,12 @@ class _Maker:
         if isinstance(one, ADA) and type(basal[0]) in (nn.ReLU, nn.LeakyReLU):
             self.alphas.append(None)
             leak = getattr(basal[0], "negative_slope", 0.0)
-            return self._one_call(eager.Pyramidal(one.leak, _floor(one), self.dim, leak, self.count), apical)
+            return self._one_call(eager.Pyramidal(one.leak, _floor(one), 0, leak, self.count), apical)
         first, second = self.standard(basal), self.standard(apical)
         self.kernel = None  # two calls
 
         def both(z: Tensor) -> Tensor:
-            halves = composite.branches(z, self.count, self.dim)
+            halves = composite.branches(z, self.count, 0)
             return first(halves[0]) + second(halves[1])
 
         return both

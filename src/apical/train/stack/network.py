@@ -1,8 +1,10 @@
 """One network in place of k networks of the same architecture: every layer holds the weights of all trials.
 
-The first layers share their input and are one product; later ones are batched products and grouped convolutions.
-Gradients of affine layers are computed by hand, into buffers that stay in place; autograd differentiates what lies
-between two affine layers. Dense values have the layout (k * outputs, samples), trial by trial.
+Values have the layout (k * outputs, samples), images (k * channels, height, width, samples), trial by trial. The first
+layers share their input and are one product; later ones are batched products. Convolutions and pooling are kernels of
+our own (`apical.kernels.images`): with samples last they fill whole vectors, and dense layers take their result as it
+is. Gradients of affine layers and convolutions are computed by hand, into buffers that stay in place; autograd
+differentiates what lies between them, and convolutions that the kernels do not serve.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,11 +15,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from apical.errors import TrainingError
+from apical.kernels import choice, images
 from apical.nn.layers import Neuron
 from apical.nn.pyramidal import _Pyramidal
 from apical.train.stack.activations import BufferPool, Fused, Parameters, Stacked, StackedActivation, kind
 
 Function = Callable[[Tensor], Tensor]
+SAMPLES = 64
+"""Images that are evaluated at once: with more of them, neighbouring pixels lie too far apart for the caches."""
 
 
 class StackedNetwork:
@@ -27,36 +32,33 @@ class StackedNetwork:
         self.count = len(networks)
         self.parameters = Parameters()
         self.activations: list[tuple[str, StackedActivation]] = []
-        self.parts: list[First | Affine | Fused | Graph] = []
+        self.parts: list[Part] = []
         self._between: list[Any] = []
         self._kinds = [tuple(kind(a) for _, layer in chain(n) for a in _activations(layer)) for n in networks]
         for same in zip(*map(chain, networks), strict=True):
             name, layers = same[0][0], [layer for _, layer in same]
             self._add(name, layers)
         self._close()
-        learned = [s for part in self.parts if isinstance(part, Fused | Graph) for s in part.learned]
+        learned = [s for part in self.parts for s in getattr(part, "learned", ())]
         self._summed = {id(s): s.gradient for s in learned}  # a learned alpha is met in every layer
 
     def _add(self, name: str, layers: list[Any]) -> None:
         """The stacked form of one layer of every network."""
         one = layers[0]
         if isinstance(one, nn.MaxPool2d):
-            self._between.append(_Pool(one))
+            self._pool(one)
             return
         affine: list[Any] = [layer.affine if isinstance(layer, Neuron) else layer for layer in layers]
         _check(name, one, affine[0])
         if isinstance(affine[0], nn.Linear):
-            if self._between and getattr(self._between[-1], "dim", 1) == 1:  # images
-                self._between.append(_Flatten(self.count))
             self._close()
             self.parts.append(self._affine(affine))
         else:
-            self._between.append(_Conv(affine, self.parameters, first=not self.parameters.all))
+            self._convolve(affine)
         if isinstance(one, Neuron | _Pyramidal):
             outputs = len(affine[0].weight) // (2 if isinstance(one, _Pyramidal) else 1)
-            dim = 0 if isinstance(affine[0], nn.Linear) else 1
             own = [a for layer in layers for a in _activations(layer)]
-            activation = StackedActivation(own, self._kinds, self.parameters, outputs=outputs, dim=dim)
+            activation = StackedActivation(own, self._kinds, self.parameters, outputs=outputs)
             self.activations.append((name, activation))
             self._between.append(activation)
 
@@ -65,16 +67,38 @@ class StackedNetwork:
             return First(layers, self.parameters)
         return Affine(layers, self.parameters, overwrites=isinstance(self.parts[-1], Fused))
 
+    def _convolve(self, layers: list[Any]) -> None:
+        first = not self.parameters.all
+        if first:
+            self.parts.append(SamplesLast())
+        if Conv.serves(layers[0]):
+            self._close()
+            self.parts.append(Conv(layers, self.parameters, first=first))
+        else:
+            self._between.append(_TorchConv(layers, self.parameters, first=first))
+
+    def _pool(self, layer: nn.MaxPool2d) -> None:
+        """Behind an activation of our own convolution, one part with it."""
+        activation = self._between[-1] if len(self._between) == 1 else None
+        if isinstance(activation, StackedActivation) and isinstance(self.parts[-1], Conv) and Pooled.serves(layer):
+            self._close()
+            self.parts.append(Pooled(self.parts.pop(), activation, layer))  # type: ignore[arg-type]
+        else:
+            self._between.append(_TorchPool(layer))
+
     def _close(self) -> None:
         """End the graph in front of an affine layer."""
         if self._between:
             one = self._between[0]
-            fused = len(self._between) == 1 and self.parts and Fused.serves(one)
-            self.parts.append(Fused(one) if fused else Graph(self._between, first=not self.parts))
+            fused = len(self._between) == 1 and Fused.serves(one)
+            first = all(isinstance(part, SamplesLast) for part in self.parts)
+            self.parts.append(Fused(one) if fused and not first else Graph(self._between, first=first))
             self._between = []
 
     def forward(self, inputs: Tensor, *, keep: bool = False) -> Tensor:
         """(n, ...) inputs -> (k, outputs, n); with `keep`, `backward` may follow."""
+        if not keep and len(inputs) > SAMPLES and isinstance(self.parts[0], SamplesLast):
+            return torch.cat([self.forward(some) for some in torch.split(inputs, SAMPLES)], 2)
         x = inputs
         for part in self.parts:
             x = part.forward(x, keep)
@@ -143,7 +167,7 @@ class First:
 
 
 class Affine:
-    """w x + b of every trial's later layer: (k * inputs, n) -> (k * outputs, n), a batched product.
+    """w x + b of every trial's later layer: (k * inputs, n), or images, -> (k * outputs, n), a batched product.
 
     With `overwrites`, the gradient of x takes the place of x, which nobody below needs again.
     """
@@ -154,11 +178,11 @@ class Affine:
         self.count, self.values = self.bias.model.shape
         self._bias, self._transposed = self.bias.model.unsqueeze(2), self.weight.model.transpose(1, 2)
         self._buffers = BufferPool()
-        self._input = torch.empty(0)
+        self._input, self._shape = torch.empty(0), torch.Size()
 
     def forward(self, x: Tensor, keep: bool) -> Tensor:
-        n = x.shape[1]
-        x = x.view(self.count, -1, n)
+        self._shape, n = x.shape, x.shape[-1]
+        x = x.reshape(self.count, -1, n)
         if not keep:
             return torch.baddbmm(self._bias, self.weight.model, x).flatten(0, 1)
         self._input = x
@@ -171,7 +195,7 @@ class Affine:
         torch.bmm(g, x.transpose(1, 2), out=self.weight.gradient)
         torch.sum(g, 2, out=self.bias.gradient)
         below = torch.bmm(self._transposed, g, out=x if self.overwrites else self._buffers("backward", x.shape, x))
-        return below.view(-1, n)
+        return below.view(self._shape)
 
 
 def _affine(layers: Sequence[Any], parameters: Parameters) -> tuple[Stacked, Stacked]:
@@ -212,42 +236,115 @@ class Graph:
         return below
 
 
-class _Conv:
-    """The convolutions of every trial: shared (n, c, ...) inputs at first, (n, k * c, ...) in k groups later.
+class SamplesLast:
+    """Images as a data set has them, (n, c, h, w) -> (c, h, w, n)."""
 
-    Channels stand last in memory: with the channels of k trials side by side, convolutions and pooling fill whole
-    vectors.
+    def forward(self, inputs: Tensor, keep: bool) -> Tensor:
+        return inputs.permute(1, 2, 3, 0).contiguous()
+
+    def backward(self, g: None) -> None:
+        """Nobody asks for the gradient of the inputs."""
+
+
+class Conv:
+    """The convolutions of every trial: shared (c, h, w, n) inputs at first, (k * c, h, w, n) later."""
+
+    def __init__(self, layers: Sequence[Any], parameters: Parameters, *, first: bool) -> None:
+        self.weight, self.bias = _affine(layers, parameters)
+        networks, outputs, inputs, rows, columns = self.weight.model.shape
+        self.convolution = images.Convolution(networks, inputs, outputs, rows, columns, shared=first)
+        self._buffers = BufferPool()
+        self._input = torch.empty(0)
+
+    @staticmethod
+    def serves(layer: nn.Conv2d) -> bool:
+        """True where the kernels compute such a convolution."""
+        plain = (layer.stride, layer.padding, layer.dilation) == ((1, 1), (0, 0), (1, 1))
+        return plain and choice.path(torch.empty(1)) == "native" and images.serves()
+
+    def forward(self, x: Tensor, keep: bool) -> Tensor:
+        self._input = x = x.contiguous()
+        out = self._buffers("forward", self.convolution.shape(x), x)
+        return self.convolution.forward(x, self.weight.model, self.bias.model, out)
+
+    def backward(self, g: Tensor) -> Tensor | None:
+        x, g = self._input, g.contiguous()
+        self.convolution.weight_gradients(g, x, self.weight.gradient, self.bias.gradient)
+        if self.convolution.shared:
+            return None
+        return self.convolution.input_gradient(g, self.weight.model, self._buffers("backward", x.shape, x))
+
+
+_BYTES = torch.empty(0, dtype=torch.uint8)
+
+
+class Pooled:
+    """An activation and the max-pooling behind it.
+
+    Only the pixel that wins its window counts from there on. So those are picked in front of the activation, and it is
+    differentiated in them alone.
     """
+
+    def __init__(self, activation: "Fused | Graph", stacked: StackedActivation, layer: nn.MaxPool2d) -> None:
+        self.activation, self.learned, self._stacked = activation, activation.learned, stacked
+        self.pooling = images.Pooling(stacked.count, 1 + stacked.pyramidal, int(layer.kernel_size))  # type: ignore[arg-type]
+        self._buffers = BufferPool()
+        self._saved: tuple[Tensor, Tensor] | None = None
+
+    @staticmethod
+    def serves(layer: nn.MaxPool2d) -> bool:
+        """True where the kernels compute such a pooling: square windows side by side."""
+        plain = (layer.padding, layer.dilation, layer.ceil_mode, layer.stride) == (0, 1, False, layer.kernel_size)
+        return plain and isinstance(layer.kernel_size, int) and layer.kernel_size <= 16
+
+    def forward(self, z: Tensor, keep: bool) -> Tensor:
+        seen, self._stacked.seen = self._stacked.seen, None  # the activation is called twice
+        if seen is not None:
+            seen.append(z.clone())
+        a = self.activation.forward(z, False).contiguous()
+        best = self._buffers("best", self.pooling.shape(z), z)
+        winner = self._buffers("winner", self.pooling.shape(a), _BYTES)
+        self.pooling.forward(a, z, best, winner)
+        if keep:
+            self._saved = z, winner
+        y = self.activation.forward(best, keep)
+        self._stacked.seen = seen
+        return y
+
+    def backward(self, g: Tensor) -> Tensor:
+        saved, self._saved = self._saved, None
+        assert saved is not None
+        z, winner = saved
+        below = self.activation.backward(g)
+        assert below is not None
+        return self.pooling.backward(below.contiguous(), winner, z)  # nobody needs z again
+
+
+class _TorchConv:
+    """The convolutions of every trial where `Conv` does not serve; in memory, the channels of all stand last."""
 
     def __init__(self, layers: Sequence[Any], parameters: Parameters, *, first: bool) -> None:
         self.groups = 1 if first else len(layers)
         self.options = {"stride": layers[0].stride, "padding": layers[0].padding, "dilation": layers[0].dilation}
-        self.learned = [parameters.stack([getattr(layer, name) for layer in layers]) for name in ("weight", "bias")]
+        self.learned = list(_affine(layers, parameters))
         for stacked in self.learned:
             stacked.model.requires_grad_()
 
     def __call__(self, x: Tensor) -> Tensor:
         weight, bias = (s.model.flatten(0, 1) for s in self.learned)
-        x = x.contiguous(memory_format=torch.channels_last)
+        x = x.permute(3, 0, 1, 2).contiguous(memory_format=torch.channels_last)
         weight = weight.contiguous(memory_format=torch.channels_last)
-        return functional.conv2d(x, weight, bias, groups=self.groups, **self.options)
+        return functional.conv2d(x, weight, bias, groups=self.groups, **self.options).permute(1, 2, 3, 0)
 
 
-class _Pool:
-    """Max-pooling, the same for all trials."""
+class _TorchPool:
+    """Max-pooling where `Pooled` does not serve."""
 
     def __init__(self, layer: nn.MaxPool2d) -> None:
         self.options = layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode
 
     def __call__(self, x: Tensor) -> Tensor:
-        return functional.max_pool2d(x, *self.options)
+        return functional.max_pool2d(x.permute(3, 0, 1, 2), *self.options).permute(1, 2, 3, 0)
 
 
-class _Flatten:
-    """(n, k * c, h, w) -> (k * c * h * w, n), what the dense layers of each trial see."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x.reshape(len(x), self.count, -1).permute(1, 2, 0).reshape(-1, len(x))
+Part = First | Affine | Fused | Graph | SamplesLast | Conv | Pooled

@@ -368,7 +368,7 @@ def _shares(stack: StackedNetwork) -> tuple[Shares, Shares]:
         branches = ["activation"]
         halves = [z]
         if activation.pyramidal:
-            branches, halves = ["basal", "apical"], list(composite.branches(z, activation.count, activation.dim))
+            branches, halves = ["basal", "apical"], list(composite.branches(z, activation.count, 0))
         for i, (branch, half) in enumerate(zip(branches, halves, strict=True)):
             inactive[f"{name}.{branch}"] = _means(half < 0, activation)
             if any(group.alphas[i] for group in activation.groups):
@@ -396,15 +396,14 @@ def _gradient(stack: StackedNetwork, network: nn.Module, norms: dict[int, list[f
 
 def _means(mask: Tensor, activation: StackedActivation) -> list[float | None]:
     """The share of True for each trial."""
-    channels = mask.transpose(0, activation.dim).reshape(activation.count, -1)
-    return channels.double().mean(1).tolist()
+    each = mask.reshape(activation.count, -1)
+    return (each.sum(1).double() / each.shape[1]).tolist()
 
 
 def _saturated(x: Tensor, activation: StackedActivation, branch: int) -> list[float | None]:
     """The share of alpha*x > 5 for each trial whose activation has an alpha, None for the others."""
     own = [(group, group.alphas[branch]) for group in activation.groups]
     alphas = [alpha() if alpha else x.new_full((group.count * group.outputs,), float("nan")) for group, alpha in own]
-    shape = [-1 if d == activation.dim else 1 for d in range(x.dim())]
-    shares = _means(x * torch.cat(alphas).view(shape) > SATURATED, activation)
+    shares = _means(x * torch.cat(alphas).view(-1, *[1] * (x.dim() - 1)) > SATURATED, activation)
     has = [alpha is not None for group, alpha in own for _ in range(group.count)]
     return [share if known else None for share, known in zip(shares, has, strict=True)]

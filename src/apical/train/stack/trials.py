@@ -44,7 +44,7 @@ def run_many(
         4 * (5 * P + 3 * outputs * validation + 2 * U * batch + max(8 * P, 2 * U * batch, 2 * U * evaluated))
 
     with P parameters and U values behind the affine parts of a network, `validation` samples in the validation split
-    and `evaluated` of them in a batch; `memory_of(spec)` is this number for a trial.
+    and `evaluated` of them in a batch (images: 64); `memory_of(spec)` is this number for a trial.
 
     A study groups its trials by `stack_key` (None: alone) into stacks of the size that its file says, and calls this
     once for each; `Event.trial` tells which of them an event is about. `trust` is that of `run`.
