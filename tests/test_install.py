@@ -16,6 +16,8 @@ import apical, torch
 x = torch.randn(100, 7, requires_grad=True)
 (g,) = torch.autograd.grad(apical.ADA()(x).sum(), x)
 assert g.isfinite().all()
+library = apical.kernels.native.library()
+assert bool(library.images) == library.loaded  # conv.c is built with ada.c
 print(apical.__file__)
 print(apical.kernels.backend())
 """

@@ -6,7 +6,8 @@ and a single trial were interrupted, one of the stacks by kill -9; one trial fai
 `expected/left` is what that version said of the directory, `expected/ended` what it said after it ran it to its end.
 
 What is stored must be read exactly as it was. What is trained now has the same bits on the same CPU and torch, and
-agrees up to rounding elsewhere. Only public names and the command line are used here.
+agrees up to rounding elsewhere. Stacked LeNets have other kernels since: theirs agrees up to rounding everywhere. Only
+public names and the command line are used here.
 """
 
 import csv
@@ -28,6 +29,8 @@ ALONE = ("mlp-clipped/relu", 1), ("own/relu", 0)
 """The interrupted trials, by row and seed, and the one that failed."""
 CLOSE = 1e-3
 """Relative: what rounding may do to a loss in three epochs."""
+REWRITTEN = "lenet"
+"""The part whose rows, all stacked, other kernels train now."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -92,6 +95,20 @@ def tables_hold(now: list[dict[str, str]], recorded: list[dict[str, str]], *, bu
     for name in DRAWN:
         ends = [[float(row[name]) for row in rows if row.get(name)] for rows in (now, recorded)]
         assert ends[0] == pytest.approx(ends[1], abs=2 / 60 + 1e-9)
+
+
+def trained_otherwise() -> set[str]:
+    """The digests of trials that were not finished when the directory was left, and that other kernels train now."""
+    finished = {row["digest"] for row in table(LEFT / "export.csv") if row["state"] == "done"}
+    own = [row for row in table(ENDED / "export.csv") if row["part"] == REWRITTEN]
+    assert len(own) == 8
+    assert all(row["stacking"].startswith("stacked") for row in own)
+    return {row["digest"] for row in own} - finished
+
+
+def split(rows: list[dict[str, str]], name: str, values: set[str]) -> list[list[dict[str, str]]]:
+    """The rows whose `name` is none of `values`, and those whose is."""
+    return [[row for row in rows if (row[name] in values) == inside] for inside in (False, True)]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -159,8 +176,10 @@ def test_the_ended_study_exports_the_same_trials(ended, same_machine, tmp_path):
     assert len(tested) == 10
     holds([row for row in now if row["digest"] in tested], [row for row in recorded if row["digest"] in tested])
     measured = tuple(n for n in recorded[0] if n.startswith(("validation ", "test ")))
-    rounded = () if same_machine else ("best", "best_epoch", "learned", *measured)
-    holds(now, recorded, but=("seconds", "apical", "torch", "python", *rounded))
+    ours, rounded = ("seconds", "apical", "torch", "python"), ("best", "best_epoch", "learned", *measured)
+    same, other = zip(*(split(rows, "digest", trained_otherwise()) for rows in (now, recorded)), strict=True)
+    holds(*same, but=ours if same_machine else (*ours, *rounded))
+    holds(*other, but=(*ours, *rounded))
 
 
 def test_every_number_of_the_ended_study_is_the_same(ended, same_machine):
@@ -168,8 +187,9 @@ def test_every_number_of_the_ended_study_is_the_same(ended, same_machine):
 
     now, recorded = recording.numbers(ended), json.loads((ENDED / "numbers.json").read_text())
     assert now.keys() == recorded.keys()
+    otherwise = trained_otherwise()
     for digest, before in recorded.items():
-        if same_machine:
+        if same_machine and digest not in otherwise:
             assert includes(now[digest], before), digest
         else:
             losses = [[epoch["loss"] for epoch in one["history"]] for one in (now[digest], before)]
@@ -180,10 +200,12 @@ def test_the_tables_of_the_ended_study_are_the_same(ended, same_machine, tmp_pat
     assert cli.run(["report", str(ended), "-o", str(tmp_path)]) == 0
     for path in (ENDED / "tables").iterdir():
         now, recorded = table(tmp_path / "tables" / path.name), table(path)
+        assert len(now) == len(recorded)
         if same_machine:
-            tables_hold(now, recorded, but=("seconds",))
-        else:
-            assert len(now) == len(recorded)
+            key = "a" if path.name.endswith("-tests.csv") else "row"
+            rewritten = {row[key] for row in recorded if row.get(key, "").startswith(f"{REWRITTEN}/")}
+            same = [split(rows, key, rewritten)[0] if rewritten else rows for rows in (now, recorded)]
+            tables_hold(*same, but=("seconds", "p_holm") if rewritten else ("seconds",))  # Holm's family is the study
 
 
 def test_what_was_interrupted_ends_as_if_it_had_never_been(left, ended, same_machine, tmp_path):
@@ -191,6 +213,7 @@ def test_what_was_interrupted_ends_as_if_it_had_never_been(left, ended, same_mac
     specs = {(row["row"], int(row["seed"])): row["digest"] for row in table(ENDED / "export.csv")}
     how = train.Execution(threads=1)
     recorded = json.loads((ENDED / "numbers.json").read_text())
+    otherwise = trained_otherwise()
     groups = [[specs[row, seed] for row in rows] for rows, seed in STACKS] + [[specs[key]] for key in ALONE]
     assert {p.name.partition(".")[0] for p in left.glob("attempts/*")} == {d for group in groups for d in group}
     for group in groups:
@@ -202,7 +225,7 @@ def test_what_was_interrupted_ends_as_if_it_had_never_been(left, ended, same_mac
         for one, other in zip(resumed, fresh, strict=True):
             assert includes(one.history[0], recorded[one.spec.digest]["history"][0])
             assert one.execution == other.execution
-            if same_machine:
+            if same_machine and one.spec.digest not in otherwise:
                 assert one.history == other.history
                 assert one.validation == other.validation
                 assert weights(one) == weights(other)
