@@ -95,6 +95,8 @@ def test_parameters_and_values_that_no_unit_takes_are_said(write: Write) -> None
     assert "tune.alfa: unknown parameter 'alfa'; did you mean 'alpha'?" in said
     assert "tune.leak[1]: leak is 2.0, but must lie in [0, 1]" in said
     assert "tune.c[1]: c is 'learn', but must be a number" in said
+    said = refusal(write(SMALL.replace('"small"', '"small"\ntune = { learning_rate = [0.1, -1] }')))
+    assert "tune.learning_rate[2]: learning_rate is -1" in said
 
 
 def refusal(path: Path | str, **how: object) -> str:

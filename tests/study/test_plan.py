@@ -59,6 +59,19 @@ def test_settings_are_the_grid_in_order(fashion: Plan) -> None:
     assert both[:3] == ("ada(alpha=0.1)", "ada(alpha=0.1,c=1)", "ada(alpha=0.2)")
 
 
+def test_the_learning_rate_is_tuned_beside_the_unit_and_stacked() -> None:
+    sets = ["tune.learning_rate=[1e-3, 0.01]", "tune.alpha=[0.3]", "rows.relu.tune.learning_rate=[1e-4]"]
+    todo = plan(load("demo", sets=sets))
+    row = next(row for row in todo.study.trained if row.name == "ada")
+    assert todo.settings(row) == ("ada(alpha=0.3), learning_rate=0.001", "ada(alpha=0.3), learning_rate=0.01")
+    assert todo.settings(row.key.replace("/ada", "/relu")) == ("relu, learning_rate=0.0001",)
+    for trial in todo.tuning:
+        unit, _, rate = trial.setting.partition(", learning_rate=")
+        assert (trial.spec.unit, trial.spec.learning_rate) == (unit, float(rate))
+        assert trial.digest == trial.spec.digest
+    assert len(todo.tuning_stacks) < len(todo.tuning)
+
+
 def test_more_tuning_trials() -> None:
     study = load("demo")
     once, thrice = plan(study), plan(study, tune_trials=3)

@@ -147,3 +147,11 @@ def test_the_file_that_users_start_from_is_a_study(tmp_path: Path) -> None:
     path.write_bytes(TEMPLATE.read_bytes())
     jsonschema.Draft202012Validator(schema()).validate(tomllib.loads(path.read_text()))
     assert plan(load(path)).count > plan(load(path, quick=True)).count > 0
+
+
+def test_the_file_that_users_start_from_gives_every_row_the_same_budget(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(TEMPLATE.read_bytes())
+    todo = plan(load(path))
+    assert {len(todo.settings(row)) for row in todo.study.trained} == {6}
+    assert all(len({t.spec.learning_rate for t in todo.tuning if t.row == r.key}) >= 3 for r in todo.study.trained)

@@ -23,6 +23,7 @@ from apical.report.numbers import (
     tested,
 )
 from apical.study.model import Group, PaperNumber, Part, Row, Study
+from apical.study.plan import RATE, fields_of
 from apical.study.results import RowResults, StudyResults
 from apical.train.metrics import Metric
 
@@ -389,11 +390,13 @@ def _parameter(result: RowResults) -> str:
     setting = next((s for s in result.settings if s.setting == result.chosen), None)
     if setting is None:
         return ""
-    name, given = kinds.parse(setting.setting)
+    chosen = fields_of(setting.setting)
+    name, given = kinds.parse(chosen["unit"])
     kind = kinds.get(name)
     others = [key for key in given if key not in ("alpha", "c") and kind is not None and kind.parameter(key)]
     words = [] if setting.alpha is None else [parameter_text(setting.alpha, setting.c)]
-    return ", ".join([*words, *(_value_text(key, given[key]) for key in others)])
+    rate = [f"learning rate {chosen[RATE]:g}"] if RATE in chosen else []
+    return ", ".join([*words, *(_value_text(key, given[key]) for key in others), *rate])
 
 
 def _value_text(name: str, value: float | str) -> str:

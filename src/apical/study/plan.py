@@ -15,7 +15,7 @@ from apical.train.spec import digest
 
 @dataclass(frozen=True)
 class Planned:
-    """One trial of one setting of a row: `setting` is the unit with its tuned values, `trial` the seed."""
+    """One trial of one setting of a row: `setting` as `settings` writes it, `trial` the seed."""
 
     digest: str
     row: str
@@ -26,7 +26,7 @@ class Planned:
     @cached_property
     def spec(self) -> TrialSpec:
         """The trial as `apical.train.run` takes it."""
-        return TrialSpec.from_dict({**self.values, "unit": self.setting, "seed": self.trial})
+        return TrialSpec.from_dict({**self.values, **fields_of(self.setting), "seed": self.trial})
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Plan:
         )
 
     def settings(self, row: Row | str) -> tuple[str, ...]:
-        """The units that a row tries, as `str(Unit)` writes them; none for a quoted row."""
+        """What a row tries, as the function `settings` writes it; none for a quoted row."""
         return self._settings[_key(row)]
 
     def finals(self, row: Row | str, setting: str) -> tuple[Planned, ...]:
@@ -83,7 +83,7 @@ class Plan:
     def _trials(self, row: Row, setting: str, count: int) -> Iterator[Planned]:
         values = self._values[row.part]
         for seed in range(self.study.first_seed, self.study.first_seed + count):
-            yield Planned(digest({**values, "unit": setting, "seed": seed}), row.key, setting, seed, values)
+            yield Planned(digest({**values, **fields_of(setting), "seed": seed}), row.key, setting, seed, values)
 
     @cached_property
     def _settings(self) -> dict[str, tuple[str, ...]]:
@@ -127,15 +127,32 @@ def grouped(planned: Sequence[Planned], size: int) -> tuple[tuple[Planned, ...],
 @cache
 def _stacked_as(setting: str) -> str:
     """What the key of a stack depends on: the kind, if its values may differ within a stack, or else the whole unit."""
-    kind = kinds.get(setting.partition("(")[0])
-    return kind.name if kind is not None and kind.stack in ("fused", "values") else setting
+    unit = fields_of(setting)["unit"]
+    kind = kinds.get(unit.partition("(")[0])
+    return kind.name if kind is not None and kind.stack in ("fused", "values") else unit
+
+
+RATE = "learning_rate"
+"""The training setting that a row can tune beside the parameters of its unit."""
+_AND_RATE = f", {RATE}="
 
 
 def settings(row: Row) -> tuple[str, ...]:
-    """The unit of a row with each combination of its tuned values, the first parameter varying slowest."""
+    """The unit of a row with each combination of its tuned values, the first parameter varying slowest.
+
+    Where the learning rate is tuned it follows the unit: "ada(alpha=0.3), learning_rate=0.003".
+    """
     unit = Unit.parse(row.unit)
-    choices: list[dict[str, Any]] = [dict(zip(row.tune, values, strict=True)) for values in product(*row.tune.values())]
-    return tuple(str(unit.with_(**choice)) for choice in choices)
+    tune = dict(row.tune)
+    rates = [f"{_AND_RATE}{float(rate)!r}" for rate in tune.pop(RATE, ())] or [""]
+    choices: list[dict[str, Any]] = [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
+    return tuple(f"{unit.with_(**choice)}{rate}" for choice in choices for rate in rates)
+
+
+def fields_of(setting: str) -> dict[str, Any]:
+    """The fields of a TrialSpec that a setting decides: the unit, and the learning rate where it is tuned."""
+    unit, tuned, rate = setting.partition(_AND_RATE)
+    return {"unit": unit, RATE: float(rate)} if tuned else {"unit": unit}
 
 
 def _key(row: Row | str) -> str:

@@ -18,7 +18,7 @@ from apical.errors import ApicalError, StudyError
 from apical.nn import Unit
 from apical.study.directory import SCORES, STUDY, Store
 from apical.study.model import FINISHED, Part, Row, State, Study
-from apical.study.plan import Plan, Planned, plan
+from apical.study.plan import Plan, Planned, fields_of, plan
 from apical.study.selection import best_trial
 from apical.study.state import Progress, StudyState, count_states, measure, snapshot, state_of
 from apical.trust import decide, grant
@@ -235,7 +235,7 @@ class _Reader:
         )
 
     def setting(self, row: Row, setting: str) -> SettingResults:
-        unit = Unit.parse(setting)
+        unit = Unit.parse(fields_of(setting)["unit"])
         trials = [t for t in self.state.tuning[row.key] if t.setting == setting]
         return SettingResults(setting=setting, alpha=unit.alpha, c=unit.c, trials=tuple(self.record(t) for t in trials))
 

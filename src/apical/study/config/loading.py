@@ -34,7 +34,7 @@ from apical.study.config.schema import (
 )
 from apical.study.config.toml import Document, Fault, KeyPath, refuse, row_name, slug
 from apical.study.model import Group, PaperNumber, Part, Row, Study, Value
-from apical.study.plan import spec_of
+from apical.study.plan import RATE, spec_of
 from apical.trust import Trust, decide, named
 
 
@@ -155,10 +155,13 @@ def tuned(unit: str, own: Tune | None, common: Tune) -> dict[str, tuple[Any, ...
     """The grids of a row, of the parameters that its unit leaves open, in the order in which the unit declares them.
 
     They are the row's own, if it has a table `tune`; else those common to all rows, and what the unit's kind declares.
+    The learning rates follow: the row's own, or else those of all rows, so that no row is left at one rate by mistake.
     """
     declared = {name: parameter.tune for name, parameter in kinds.open_parameters(unit).items()}
-    given: dict[str, Any] = declared | common if own is None else own
-    return {name: tuple(given[name]) for name in declared if given.get(name)}
+    given: dict[str, Any] = declared | common if own is None or {*own} == {RATE} else own
+    rates = (own or {}).get(RATE, common.get(RATE))
+    grids = {name: tuple(given[name]) for name in declared if given.get(name)}
+    return grids | ({RATE: tuple(rates)} if rates else {})
 
 
 def _paper(printed: Printed | None) -> dict[str, PaperNumber]:
@@ -276,13 +279,16 @@ def _tuning_faults(sound: _Sound) -> Messages:
     units = dict.fromkeys(unit for i in rows if (unit := sound("rows", i, "unit")) and not sound("rows", i, "quoted"))
     for path in [("tune",), ("quick", "tune")]:
         for name in sound.steps(*path):
+            if name == RATE:
+                yield from _rate_faults(sound, (*path, name))
+                continue
             takers = [unit for unit in units if name in kinds.open_parameters(unit)]
             others = [kind for kind in kinds.names() if name in kinds.open_parameters(kind)]
             for unit in takers or others[:1]:
                 yield from _grid_faults(sound, (*path, name), unit)
             if not takers and not others:
                 known = (name for kind in kinds.names() for name in kinds.open_parameters(kind))
-                yield (*path, name), unknown("parameter", name, dict.fromkeys(known))
+                yield (*path, name), unknown("parameter", name, dict.fromkeys([*known, RATE]))
 
 
 def _part_faults(sound: _Sound) -> Messages:
@@ -333,12 +339,22 @@ def _row_faults(sound: _Sound) -> Messages:
 
 def _grid_faults(sound: _Sound, path: KeyPath, unit: str) -> Messages:
     """What is wrong with the values of a grid for a unit that takes them."""
+    if path[-1] == RATE:
+        yield from _rate_faults(sound, path)
+        return
     if path[-1] not in kinds.open_parameters(unit):
         yield path, f"unit {unit!r} has no {path[-1]} to tune, or fixes it itself"
         return
     for j in sound.steps(*path):
         value = sound(*path, j)
         if value is not None and (message := check_tuning(unit, str(path[-1]), value)):
+            yield (*path, j), message
+
+
+def _rate_faults(sound: _Sound, path: KeyPath) -> Messages:
+    for j in sound.steps(*path):
+        value = sound(*path, j)
+        for message in check_training({RATE: value}).values() if value is not None else ():
             yield (*path, j), message
 
 
