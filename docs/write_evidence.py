@@ -1,10 +1,11 @@
 """Write docs/evidence/ and the headline numbers of README.md from finished studies.
 
-python docs/write_evidence.py FOLDER [--timing FILE] [--optimiser FILE]
+python docs/write_evidence.py [FOLDER] [--timing FILE] [--optimiser FILE]
 
 FOLDER holds the study directories, as `apical study run` leaves them in studies/; the files are those of
-`python benchmarks/epochs.py --csv FILE` and `python docs/evidence/optimiser.py FILE`. Nothing is trained here: every
-number is taken from the trials.
+`python benchmarks/epochs.py --csv FILE` and `python docs/evidence/optimiser.py FILE`. Without FOLDER the claims, the
+forest plot and the numbers are written again from results.csv, which has every score but no answer to a single image:
+marks, bootstraps over images, losses and gradients are then missing, and the page says so. Nothing is trained here.
 """
 
 import argparse
@@ -12,22 +13,32 @@ import csv
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from apical import report, stats, study
 from apical.models.registry import unit_for
+from apical.report import draw, figures, writing
+from apical.report.charts import Forest, Palette
+from apical.report.claims import verdicts
+from apical.report.comparison import Evidence, with_interval
+from apical.report.gathering import by_topic, counted
 from apical.report.numbers import ACCURACY, show
-from apical.report.render.markdown import claims_page, table
+from apical.report.render import markdown
+from apical.report.render.markdown import table
+from apical.stats import calibration
 from apical.study.maintenance import gather as trials_of
-from apical.study.results import FINISHED, StudyResults
+from apical.study.results import FINISHED, RowResults, SettingResults, StudyResults, TrialRecord
 
 ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
 RESULTS, TIMING, OPTIMISER = (EVIDENCE / f"{name}.csv" for name in ("results", "timing", "optimiser"))
-CLAIMS = EVIDENCE / "claims.csv"
-PAGES = (ROOT / "README.md", EVIDENCE / "index.md")
+CLAIMS, CALIBRATION = EVIDENCE / "claims.csv", EVIDENCE / "calibration.csv"
+PAGES = (ROOT / "README.md", EVIDENCE / "index.md", EVIDENCE / "why.md")
+CONFIRMATORY = 1000
+"""The first seed of the trials that the rule decides by; smaller ones were seen before it was written."""
 Row = Mapping[str, str]
 
 HEADLINE = {"table-fashion-mlp": ("mlp-1", "mlp-2"), "table-fashion-cnn": ("lenet",)}
@@ -47,6 +58,9 @@ def blocks() -> dict[str, str]:
     trials, timings = _read(RESULTS), _read(TIMING)
     return {
         "headline": headline(trials),
+        "pairs": pairs(trials),
+        "verdicts": by_subject(judged(recorded(trials), timings)),
+        "calibration": calibrated(_read(CALIBRATION)) if CALIBRATION.is_file() else "",
         "xor": xor(trials),
         "cost": cost(timings),
         "studies": studies(trials),
@@ -202,35 +216,226 @@ def filled(text: str, found: Mapping[str, str]) -> str:
     return text
 
 
+# --- the decisions about pairs and claims, from results.csv or from the study directories -----------------------------
+
+
+def recorded(trials: Sequence[Row]) -> list[StudyResults]:
+    """The studies of results.csv as far as it has them: every score, no answers, no learning curves."""
+    return [_recorded(name, [t for t in trials if t["study"] == name]) for name in dict.fromkeys(_names(trials))]
+
+
+def _names(trials: Sequence[Row]) -> list[str]:
+    return [t["study"] for t in trials]
+
+
+def _recorded(name: str, trials: Sequence[Row]) -> StudyResults:
+    own = study.load(name if name in study.names() else EVIDENCE / f"{name}.toml")
+    by_row: dict[str, list[Row]] = {}
+    for t in trials:
+        by_row.setdefault(t["row"], []).append(t)
+    finals = {key: [t for t in rows if t["chosen"] == "True"] for key, rows in by_row.items()}
+    count = max(len(rows) for rows in finals.values())
+    rows = []
+    for row in own.rows:
+        settings: dict[str, list[TrialRecord]] = {}
+        for t in by_row.get(row.key, []):
+            settings.setdefault(t["unit"], []).append(_record(t))
+        rows.append(
+            RowResults(
+                row=row,
+                part=own.part(row.part),
+                settings=tuple(SettingResults(setting=s, trials=_first(records)) for s, records in settings.items()),
+                trials=tuple(_record(t) for t in finals.get(row.key, [])),
+                best=next((_record(t) for t in finals.get(row.key, []) if t["best"] == "True"), None),
+            )
+        )
+    own = own.model_copy(update={"trials": count})
+    return StudyResults(study=own, directory=EVIDENCE, rows=tuple(rows), states=Counter(), finished=True)
+
+
+def _first(records: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
+    """Of a setting's trials those that served to choose: of the paper's protocol, the first."""
+    return tuple(sorted(records, key=lambda record: record.seed)[:1])
+
+
+def _record(t: Row) -> TrialRecord:
+    scores = {
+        split: {
+            key.partition(" ")[2]: float(value) for key, value in t.items() if key.startswith(f"{split} ") and value
+        }
+        for split in ("validation", "test")
+    }
+    return TrialRecord(
+        digest=t["digest"], directory=None, spec=None, state=t["state"], seed=int(t["seed"]), metric=t["metric"],
+        validation=scores["validation"], test=scores["test"] or None, parameters=int(t["parameters"]),
+        best_epoch=int(t["best_epoch"] or 0),
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def judged(studies: Sequence[StudyResults], timings: Sequence[Row]) -> list[verdicts.Verdict]:
+    """The verdict on every claim about these studies."""
+    evidence = Evidence(studies, timings=timings)
+    shipped = {name: study.load(name) for name in study.names()}
+    made = [verdicts.judge(claim, evidence, shipped) for claim in verdicts.relevant(study.claims(), evidence)]
+    return sorted(made, key=lambda v: v.outcome == "not run")
+
+
+def by_subject(judgements: Sequence[verdicts.Verdict]) -> str:
+    """How many claims of each subject have which verdict."""
+    heads = ("Claims about", "Number", "Verdicts")
+    grouped = by_topic(judgements)
+    return table(heads, [(topic, str(len(own)), counted(own)) for topic, own in grouped.items()], right=(1,))
+
+
+def pairs(trials: Sequence[Row]) -> str:
+    """Every row with ADA of the Fashion-MNIST tables against its baseline."""
+    rows = []
+    evidence = Evidence(recorded([t for t in trials if t["study"] in HEADLINE]))
+    for name, parts in HEADLINE.items():
+        for a, b in COMPARED:
+            for part in parts:
+                c = evidence.get((name, f"{part}/{a}"), (name, f"{part}/{b}"), "accuracy")
+                labels = [evidence.row((name, f"{part}/{unit}")).row.label for unit in (a, b)]
+                printed = show(ACCURACY, c.printed, sign=True) if c.printed is not None else ""
+                inside = "" if c.inside is None else "inside" if c.inside else "outside"
+                rows.append((NAMES[part], " − ".join(labels), printed, with_interval(c), str(len(c.seeds)), inside,
+                             c.verdict))  # fmt: skip
+    heads = ("Network", "Pair", "Printed", "Ours (95 %)", "Seeds", "Printed gain", "Decision")
+    return table(heads, sorted(rows, key=lambda row: list(NAMES.values()).index(row[0])), right=(2, 3, 4))
+
+
+COMPARED = (("ada", "relu"), ("leaky-ada", "leaky-relu"), ("pynada", "pynrelu"), ("leaky-pynada", "pynrelu"))
+
+
+def seeds_of(trials: Iterable[Row]) -> str:
+    """What the seeds of trials may decide, in a sentence."""
+    seen = sorted({int(t["seed"]) for t in trials if t["study"] in HEADLINE and int(t["seed"]) < CONFIRMATORY})
+    if not seen:
+        return ""
+    return (
+        f"**Exploratory.** Trials with the seeds {seen[0]} to {seen[-1]} were seen before [the rule](rule.md) was "
+        "written. By that rule they decide nothing: the words below say what it would conclude from these seeds, and "
+        "are no verdicts."
+    )
+
+
+def claims_text(judgements: Sequence[verdicts.Verdict], made: str, trials: Sequence[Row]) -> str:
+    """The page of claims."""
+    blocks = ["# What the studies say about the paper's claims", seeds_of(trials), made, by_subject(judgements)]
+    page = _Claims(tuple(judgements), verdicts.RULES)
+    return for_site("\n\n".join([*filter(None, blocks), *markdown.claims(page)]) + "\n")
+
+
+class _Claims(NamedTuple):
+    verdicts: tuple[verdicts.Verdict, ...]
+    rules: Mapping[str, str]
+
+
+FROM_RESULTS = (
+    "Made from [results.csv](results.csv) and [timing.csv](timing.csv) alone (`python docs/write_evidence.py`): the "
+    "paper's marks, bootstraps over images, training losses and gradients need the study directories, and are missing "
+    "here."
+)
+
+
+def forest_of(judgements: Sequence[verdicts.Verdict]) -> Forest:
+    """The picture of the index: every judged pair of accuracies."""
+    (gallery,) = figures.forest(judgements)
+    return next(chart for chart in gallery.charts if chart.name == "forest-accuracy")
+
+
+def write_claims(studies: Sequence[StudyResults], trials: Sequence[Row], made: str) -> None:
+    """The page, the table and the picture of the claims."""
+    judgements = judged(studies, _read(TIMING))
+    (EVIDENCE / "claims.md").write_text(claims_text(judgements, made, trials), encoding="utf-8")
+    CLAIMS.write_text(writing.claims_csv(_Claims(tuple(judgements), {})), encoding="utf-8")
+    text = draw.draw_svg(forest_of(judgements), Palette())
+    (EVIDENCE / "forest.svg").write_text(text, encoding="utf-8")
+
+
+# --- calibration, from the stored answers -----------------------------------------------------------------------------
+
+SCORES: Mapping[str, Callable[[Any, Any], float]] = {
+    "cross-entropy": calibration.cross_entropy,
+    "brier": calibration.brier,
+    "calibration error": calibration.calibration_error,
+}
+
+
+def write_calibration(studies: Iterable[StudyResults]) -> None:
+    """Of each tested trial of a table: three scores of its probabilities, before and after temperature scaling.
+
+    Trials store the answers to test images alone: the temperature of each half of them is fitted on the other half.
+    """
+    rows: list[dict[str, Any]] = []
+    for results in studies:
+        for row in results.rows if results.study.form == "table" else ():
+            for t in (t for t in row.trials if t.test is not None and "accuracy" in t.test):
+                answers = t.outputs()
+                scaled = calibration.cross_fitted(answers.outputs, answers.labels)
+                line: dict[str, Any] = {"study": results.study.name, "row": row.row.key, "seed": t.seed}
+                for name, score in SCORES.items():
+                    line[name] = score(answers.outputs, answers.labels)
+                    line[f"{name} scaled"] = score(scaled, answers.labels)
+                rows.append(line)
+    with CALIBRATION.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, ["study", "row", "seed", *(n + s for n in SCORES for s in ("", " scaled"))])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def calibrated(trials: Sequence[Row]) -> str:
+    """Paired differences over seeds of each score: negative is better for the first."""
+    names = [n + s for n in SCORES for s in ("", " scaled")]
+    rows = []
+    for study_name in dict.fromkeys(_names(trials)):
+        by_row: dict[str, dict[str, Row]] = {}
+        for t in (t for t in trials if t["study"] == study_name):
+            by_row.setdefault(t["row"], {})[t["seed"]] = t
+        for key, own in by_row.items():
+            part, _, unit = key.partition("/")
+            base = by_row.get(f"{part}/{dict(COMPARED).get(unit)}")
+            seeds = sorted(own.keys() & base.keys(), key=int) if base else []
+            if len(seeds) > 1 and base:
+                gaps = [stats.summarise([float(own[s][n]) - float(base[s][n]) for s in seeds]) for n in names]
+                cells = [f"{g.mean:+.4f} ({g.low:+.4f} to {g.high:+.4f})".replace("-", "−") for g in gaps]
+                pair = f"`{unit}` − `{dict(COMPARED)[unit]}`"
+                rows.append((NAMES.get(part, part), pair, str(len(seeds)), *cells))
+    return table(("Network", "Pair", "Seeds", *names), rows, right=range(2, 3 + len(names)))
+
+
 # --- the pages, from the study directories ----------------------------------------------------------------------------
 
 
-def write(folder: Path, tables: Mapping[Path, Path | None]) -> None:
-    """Reports, results, claims, and the blocks."""
-    found = [study.read(path) for path in sorted(folder.iterdir()) if (path / "study.json").is_file()]
-    shutil.rmtree(EVIDENCE / "figures", ignore_errors=True)
-    full = [results for results in found if not results.study.quick]
-    write_report(full, "report", claims=CLAIMS)
-    write_report([results for results in found if results.study.quick], "quick")
-    (EVIDENCE / "claims.md").write_text(for_site(claims_page(report.gather(full))), encoding="utf-8")
-    write_results(found)
+def write(folder: Path | None, tables: Mapping[Path, Path | None]) -> None:
+    """Reports, results, claims, and the blocks; without a folder, what results.csv tells."""
     for place, given in tables.items():
         if given is not None:
             shutil.copyfile(given, place)
+    if folder is None:
+        trials = _read(RESULTS)
+        write_claims(recorded(trials), trials, FROM_RESULTS)
+    else:
+        read = [study.read(path) for path in sorted(folder.iterdir()) if (path / "study.json").is_file()]
+        full = [results for results in read if not results.study.quick]
+        write_results(full)
+        shutil.rmtree(EVIDENCE / "figures", ignore_errors=True)
+        write_report(full, "report")
+        write_calibration(full)
+        titles = "; ".join(results.study.title for results in full)
+        write_claims(full, _read(RESULTS), f"Made from these studies: {titles}.")
     made = blocks()
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8"), made), encoding="utf-8")
 
 
-def write_report(studies: Sequence[StudyResults], name: str, *, claims: Path | None = None) -> None:
-    """The page as NAME.html, its Markdown as NAME-tables.md, the figures of the latter beside them; the claims."""
+def write_report(studies: Sequence[StudyResults], name: str) -> None:
+    """The page as NAME.html, its Markdown as NAME-tables.md, the figures of the latter beside them."""
     with tempfile.TemporaryDirectory() as scratch:
         page = report.write(studies, scratch)
         shutil.copyfile(page, EVIDENCE / f"{name}.html")
         text = page.with_name("report.md").read_text(encoding="utf-8")
         (EVIDENCE / f"{name}-tables.md").write_text(for_site(text), encoding="utf-8")
-        if claims is not None:
-            shutil.copyfile(page.with_name("tables") / "claims.csv", claims)
         (EVIDENCE / "figures").mkdir(exist_ok=True)
         for figure in page.with_name("figures").glob("*.svg"):
             shutil.copyfile(figure, EVIDENCE / "figures" / figure.name)
@@ -261,7 +466,7 @@ def _read(path: Path) -> list[Row]:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="the folder of the study directories")
+    parser.add_argument("folder", type=Path, nargs="?", help="the folder of the study directories")
     parser.add_argument("--timing", type=Path, help="the table of benchmarks/epochs.py")
     parser.add_argument("--optimiser", type=Path, help="the table of docs/evidence/optimiser.py")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Comparisons of rows: on the same samples, adjusted together, or not at all."""
+"""Comparisons of rows: over seeds, and of the best trials on the same samples."""
 
 from dataclasses import replace
 
@@ -6,35 +6,60 @@ import numpy as np
 import pytest
 
 from apical import stats
-from apical.report.comparison import AnswerBook, Evidence, adjusted, compare, turned
+from apical.report.comparison import AnswerBook, Evidence, compare, turned
 from apical.train.metrics import find
 
 
-def test_a_comparison_is_that_of_the_statistics_on_the_stored_answers(fashion) -> None:
+def made(fashion, metric: str = "accuracy", a: str = "mlp-1/ada", b: str = "mlp-1/relu"):
+    return compare(fashion.row(a), fashion.row(b), find(metric), AnswerBook())
+
+
+def test_the_test_is_that_of_the_statistics_on_the_stored_answers(fashion) -> None:
     a, b = fashion.row("mlp-1/ada"), fashion.row("mlp-1/relu")
-    found = compare(a, b, find("accuracy"), AnswerBook())
+    test = made(fashion).test
     right = [r.best.outputs().outputs.argmax(1) == r.best.outputs().labels for r in (a, b)]
-    assert found.p_value == stats.mcnemar(*right, method="exact").p_value
-    assert found.p_paper == stats.mcnemar(*right, method="chi2").p_value
-    assert found.difference == pytest.approx(a.best.test["accuracy"] - b.best.test["accuracy"])
-    assert found.low < found.difference < found.high
-    assert found.n == 1500
-    assert found.trials == (a.best.digest, b.best.digest)
-    seeds = [x.test["accuracy"] - y.test["accuracy"] for x, y in zip(a.trials, b.trials, strict=True)]
-    assert found.over_trials.mean == pytest.approx(np.mean(seeds))
+    assert test.p_value == stats.mcnemar(*right, method="exact").p_value
+    assert test.p_paper == stats.mcnemar(*right, method="chi2").p_value
+    assert test.difference == pytest.approx(a.best.test["accuracy"] - b.best.test["accuracy"])
+    assert test.low < test.difference < test.high
+    assert (test.n, test.trials) == (1500, (a.best.digest, b.best.digest))
+
+
+def test_without_rows_to_pool_the_decision_is_the_paired_t_test(fashion) -> None:
+    scores = [fashion.row(key).tests("accuracy") for key in ("mlp-1/ada", "mlp-1/relu")]
+    assert made(fashion).decision == stats.decide(*scores, margin=0.002)
+
+
+def test_the_bootstrap_beside_it_has_all_trials_and_samples(fashion) -> None:
+    tables = [
+        np.array([t.outputs().outputs.argmax(1) == t.outputs().labels for t in fashion.row(key).trials])
+        for key in ("mlp-1/ada", "mlp-1/relu")
+    ]
+    own, expected = made(fashion).crossed, stats.crossed_bootstrap(*tables)
+    assert (own.difference, own.low, own.high) == pytest.approx((expected.difference, expected.low, expected.high))
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "weighted-accuracy", "top-5", "cross-entropy"])
 def test_every_metric_agrees_with_the_trials_scores(fashion, metric: str) -> None:
-    found = compare(fashion.row("mlp-1/ada"), fashion.row("mlp-1/relu"), find(metric), AnswerBook())
-    scores = [fashion.row(key).best.test[metric] for key in ("mlp-1/ada", "mlp-1/relu")]
-    assert found.difference == pytest.approx(scores[0] - scores[1], abs=1e-6)
+    comparison, rows = made(fashion, metric), [fashion.row(key) for key in ("mlp-1/ada", "mlp-1/relu")]
+    best = [row.best.test[metric] for row in rows]
+    means = [np.mean([t.test[metric] for t in row.trials]) for row in rows]
+    sign = 1 if find(metric).larger_is_better else -1
+    assert comparison.test.difference == pytest.approx(best[0] - best[1], abs=1e-6)
+    assert comparison.decision.difference == pytest.approx(sign * (means[0] - means[1]), abs=1e-6)
+    assert comparison.crossed.difference == pytest.approx(comparison.decision.difference, abs=1e-6)
+
+
+def test_mean_recall_is_tested_by_sign_flips_and_losses_by_the_bootstrap(fashion) -> None:
+    assert made(fashion, "weighted-accuracy").test.test == "McNemar, sign flip"
+    losses = made(fashion, "cross-entropy").test
+    assert (losses.test, losses.p_value < 0.001) == ("bootstrap", True)
 
 
 def test_rows_without_tests_are_not_compared(fashion) -> None:
-    bare = replace(fashion.row("mlp-1/ada"), best=None)
-    assert compare(bare, fashion.row("mlp-1/relu"), find("accuracy"), AnswerBook()) is None
-    assert compare(fashion.row("mlp-1/ada"), fashion.row("mlp-1/relu"), find("seconds"), AnswerBook()) is None
+    bare = replace(fashion.row("mlp-1/ada"), best=None, trials=())
+    comparison = compare(bare, fashion.row("mlp-1/relu"), find("accuracy"), AnswerBook())
+    assert (comparison.decision, comparison.test, comparison.verdict) == (None, None, "not run")
 
 
 def test_different_samples_are_said_and_left_out(fashion, tmp_path) -> None:
@@ -42,9 +67,8 @@ def test_different_samples_are_said_and_left_out(fashion, tmp_path) -> None:
     arrays = b.best.outputs()._asdict()
     np.savez(tmp_path / "test.npz", **{name: array[:-1] for name, array in arrays.items()})
     book = AnswerBook()
-    assert (
-        compare(a, replace(b, best=replace(b.best, directory=tmp_path, digest="other")), find("accuracy"), book) is None
-    )
+    moved = replace(b, best=replace(b.best, directory=tmp_path, digest="other"))
+    assert compare(a, moved, find("accuracy"), book).test is None
     assert "tested on different samples" in book.faults[0]
 
 
@@ -52,32 +76,25 @@ def test_damaged_answers_are_said_and_left_out(fashion, tmp_path) -> None:
     a, b = fashion.row("mlp-1/ada"), fashion.row("mlp-1/relu")
     (tmp_path / "test.npz").write_bytes(b"no archive")
     book = AnswerBook()
-    assert (
-        compare(a, replace(b, best=replace(b.best, directory=tmp_path, digest="other")), find("accuracy"), book) is None
-    )
+    moved = replace(b, best=replace(b.best, directory=tmp_path, digest="other"))
+    assert compare(a, moved, find("accuracy"), book).test is None
     assert "missing or damaged" in book.faults[0]
 
 
-def test_each_pair_counts_once_in_holms_adjustment(fashion) -> None:
-    book = AnswerBook()
-    pairs = [("mlp-1/ada", "mlp-1/relu"), ("mlp-1/relu", "mlp-1/ada"), ("mlp-1/rbf", "mlp-1/swish")]
-    found = adjusted(compare(fashion.row(a), fashion.row(b), find("accuracy"), book) for a, b in pairs)
-    assert [c.p_holm for c in found] == [
-        stats.holm([found[0].p_value, found[2].p_value])[0],
-        found[0].p_holm,
-        stats.holm([found[0].p_value, found[2].p_value])[1],
-    ]
-
-
-def test_a_pair_is_found_whichever_way_round_it_was_made(fashion) -> None:
-    evidence = Evidence([fashion])
+@pytest.mark.parametrize("metric", ["accuracy", "cross-entropy"])
+def test_a_pair_is_one_whichever_way_round_it_is_asked_for(fashion, metric: str) -> None:
     a, b = ("table-fashion-mlp", "mlp-1/ada"), ("table-fashion-mlp", "mlp-1/relu")
-    evidence.make([(a, b, "accuracy")])
-    one, other = evidence.get(a, b, "accuracy"), evidence.get(b, a, "accuracy")
-    assert other.difference == -one.difference
-    assert (other.low, other.high) == (-one.high, -one.low)
-    assert (one.shown, other.shown) == (1, -1)
-    assert turned(turned(one)) == one
+    evidence = Evidence([fashion])
+    one, other = evidence.get(a, b, metric), evidence.get(b, a, metric)
+    assert other == turned(one)
+    assert turned(other) == one
+    fresh = Evidence([fashion]).get(b, a, metric)
+    assert (fresh.verdict, other.verdict) == ("contradicted", "contradicted")
+    for name in ("low", "high", "next_low", "next_high"):
+        assert getattr(fresh.decision, name) == pytest.approx(getattr(other.decision, name))
+    assert (fresh.test.low, fresh.test.high) == pytest.approx((other.test.low, other.test.high))
+    assert (fresh.crossed.low, fresh.crossed.high) == pytest.approx((other.crossed.low, other.crossed.high))
+    assert len(evidence.of("table-fashion-mlp")) == 1
 
 
 def test_two_studies_of_one_name_are_told_apart(fashion) -> None:

@@ -106,8 +106,8 @@ def test_the_users_metric_is_printed_compared_and_tested_by_its_facts(ripples) -
     relu, ripple = table.lines
     assert re.fullmatch(r"0\.\d{3}", ripple.ours.text)
     assert (ripple.best, relu.best) == (True, False)  # less doubt is better
-    assert ripple.baseline.test == "Wilcoxon"
-    assert ripple.baseline.gain > 0 > ripple.baseline.difference
+    assert ripple.baseline.test.test == "bootstrap"
+    assert ripple.baseline.test.difference < 0 < ripple.baseline.decision.difference
 
 
 def test_a_colour_stored_in_a_study_serves_where_its_kind_is_not_registered() -> None:

@@ -106,6 +106,27 @@ class Pictures(Chart):
 
 
 @dataclass(frozen=True)
+class Effect:
+    """One pair of a forest plot, in printed units: our gain with its interval, the printed gain, the verdict."""
+
+    label: str
+    gain: float
+    low: float
+    high: float
+    printed: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Forest(Chart):
+    """A line for each pair: intervals of gains around 0; `margin` is what counts as no difference."""
+
+    axis: str = ""
+    effects: tuple[Effect, ...] = ()
+    margin: float = 0.0
+
+
+@dataclass(frozen=True)
 class Gallery:
     """Charts that belong together, with one legend of (label, kind, dashed).
 
@@ -126,6 +147,13 @@ INK, FAINT, GRID = "#1d2329", "#5b6570", "#d9dde2"
 """Text and axes, secondary text, grid lines: on a page they follow its theme."""
 TRUTH, FIT = "#c8102e", "#1f5fbf"
 """The paper's red function and blue approximation."""
+VERDICTS = {
+    "supported": ("#1d6b43", ">"),
+    "contradicted": ("#a8321f", "<"),
+    "negligible": (FIT, "s"),
+    "inconclusive": ("#7a5a00", "o"),
+}
+"""The colour and the shape of each verdict on a pair."""
 
 SPARE = (
     ("#5b8043", "#a3c78d"),
@@ -176,6 +204,9 @@ class Palette:
             GRID: "var(--grid)",
             TRUTH: "var(--truth)",
             FIT: "var(--fit)",
+            VERDICTS["supported"][0]: "var(--good)",
+            VERDICTS["contradicted"][0]: "var(--bad)",
+            VERDICTS["inconclusive"][0]: "var(--open)",
         }
         """What stands for each colour of a drawing on a page that has a theme."""
 

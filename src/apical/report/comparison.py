@@ -1,17 +1,17 @@
-"""Rows compared in pairs: what trials answered on each sample, the tests on them, and their results in words."""
+"""Rows compared in pairs: what trials answered on each sample, the decision over seeds, and its words."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isnan, nan
-from typing import Any, NamedTuple
+from math import isfinite, isnan, sqrt
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from apical import stats
 from apical.errors import ApicalError
-from apical.report.numbers import gain, scale, show, show_p, test_value
+from apical.report.numbers import gain, scale, show, test_value
+from apical.stats import Decision, Interval
 from apical.study.results import RowResults, StudyResults, TrialRecord
 from apical.train.metrics import Metric
 
@@ -31,6 +31,7 @@ class AnswerBook:
     def __init__(self) -> None:
         self.faults: list[str] = []
         self._known: dict[tuple[str, str], Answers | None] = {}
+        self._shared: dict[tuple[str, bytes], NDArray[Any]] = {}
 
     def read(self, record: TrialRecord, metric: Metric) -> Answers | None:
         """The answers of a trial as `metric` counts them; None where there are none."""
@@ -49,31 +50,32 @@ class AnswerBook:
             return None
         order = np.argsort(answers.ids, kind="stable")
         values = np.asarray(metric.per_sample(answers.outputs, answers.labels), dtype=np.float64)
-        return Answers(answers.ids[order], values[order], answers.labels[order])
+        return Answers(self._once(answers.ids[order]), values[order], self._once(answers.labels[order]))
+
+    def _once(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The same array for all trials of one test split: hundreds of copies would fill the memory."""
+        return self._shared.setdefault((str(array.dtype), array.tobytes()), array)
 
 
-# Two rows of a study, compared on the same test samples and over trials.
-#
-# Right/wrong metrics: McNemar's test, chi-square without correction for the paper's marks, exact for the verdicts.
-# Errors and losses: the Wilcoxon signed-rank test. Beside it the bootstrap interval of the difference, the effect size,
-# and the number of test samples that would show a difference like this one.
+# Two rows of a study. What decides is the mean over seeds (docs/evidence/rule.md); beside it stands the paper's own
+# comparison, of the two networks that are best by validation.
 
 LEVEL, STRICT = 0.05, 0.01
 """The paper's two levels: dagger, double dagger."""
 MARKS = {"": "", "dagger": "†", "ddagger": "‡"}
+MARGIN = 0.2
+"""Points of accuracy that count as no difference; of other scores, this share of the deviation of one trial."""
+USUAL = 0.0027
+"""Deviation of the difference of two trials of an MLP on Fashion-MNIST, for rows that have none of their own."""
+Split = Literal["test", "validation"]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Row `a` against row `b` by their best trials. `difference` is a - b in the metric's own unit, `gain` turns it so
-    that positive is better for a. `p_paper` is the p-value that the paper's marks stand for, `p_value` the exact one,
-    `p_holm` that one adjusted for all tests of the study. `over_trials` sums up the differences of trials with equal
-    seeds.
+class PairedTest:
+    """Two networks on the same test samples: `difference` is a - b with its bootstrap interval, `p_paper` the p-value
+    of the paper's marks, `p_value` that of the exact test; `needed` samples would show a difference like this one.
     """
 
-    a: str
-    b: str
-    metric: Metric
     trials: tuple[str, str]
     n: int
     difference: float
@@ -85,44 +87,157 @@ class Comparison:
     effect_name: str
     effect: float
     needed: float
-    over_trials: stats.Summary
     only_a: int | None = None
     only_b: int | None = None
-    p_holm: float = nan
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Row `a` against row `b`: one finding, wherever the pair appears.
+
+    `decision` is about the gain, which is positive where a is better; None where fewer than two seeds are shared.
+    `later` is the mean gain over the seeds that did not choose a setting (None where all or none did), `crossed` the
+    bootstrap over seeds and samples, `printed` the gain that the paper prints, `test` the paper's comparison.
+    """
+
+    a: str
+    b: str
+    metric: Metric
+    margin: float
+    seeds: tuple[int, ...]
+    trials: tuple[str, ...]
+    decision: Decision | None
+    later: float | None = None
+    crossed: Interval | None = None
+    printed: float | None = None
+    test: PairedTest | None = None
 
     @property
-    def gain(self) -> float:
-        """The difference, positive where a is better."""
-        return gain(self.metric, self.difference)
-
-    @property
-    def direction(self) -> str:
-        """Which way the difference goes, where the exact test sees one; empty where it does not."""
-        if not self.p_value <= LEVEL:
-            return ""
-        return "better" if self.gain > 0 else "worse"
-
-    @property
-    def means_agree(self) -> bool:
-        """False where the mean difference of trials with equal seeds points the other way than that of the best."""
-        return not gain(self.metric, self.over_trials.mean) * self.gain < 0
+    def verdict(self) -> str:
+        """What the decision says; "not run" where there is none."""
+        return self.decision.verdict if self.decision else "not run"
 
     @property
     def mark(self) -> str:
-        """The paper's mark: dagger or ddagger where a is better than b at 0.05 or 0.01, else none."""
-        if self.gain <= 0 or isnan(self.p_paper) or self.p_paper > LEVEL:
+        """The paper's mark: dagger or ddagger where the best a is better than the best b at 0.05 or 0.01."""
+        test = self.test
+        if test is None or gain(self.metric, test.difference) <= 0 or isnan(test.p_paper) or test.p_paper > LEVEL:
             return ""
-        return "ddagger" if self.p_paper <= STRICT else "dagger"
+        return "ddagger" if test.p_paper <= STRICT else "dagger"
 
     @property
-    def shown(self) -> int:
-        """+1 where a is better beyond doubt (Holm's p at most 0.05, interval without 0), -1 where b is, else 0."""
-        sure = self.p_holm <= LEVEL and not self.low <= 0 <= self.high
-        return int(np.sign(self.gain)) if sure else 0
+    def needed(self) -> float:
+        """Seeds that would show a difference of the margin."""
+        return stats.seeds_needed(self.margin, self.decision.deviation if self.decision else USUAL)
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether one more pair of trials could give the printed gain; None where nothing is printed."""
+        return None if self.decision is None or self.printed is None else self.decision.contains(self.printed)
 
 
-def compare(a: RowResults, b: RowResults, metric: Metric, book: AnswerBook) -> Comparison | None:
-    """The comparison of two rows' best trials, or None where one of them was not tested."""
+def compare(
+    a: RowResults, b: RowResults, metric: Metric, book: "AnswerBook", rows: Sequence[RowResults] = (), *,
+    split: Split = "test", crossed: bool = True,
+) -> Comparison:  # fmt: skip
+    """The finding about two rows; `rows` are those of the same network, whose variances are pooled.
+
+    A quoted number is a constant. Test scores of tests that were made come with the paper's comparison.
+    """
+    of_a, of_b = scores(a, metric, split), scores(b, metric, split)
+    shared = sorted((of_a or of_b).keys() & (of_b or of_a).keys())
+    first, second = (_values(result, of_row, shared, metric) for result, of_row in ((a, of_a), (b, of_b)))
+    pool, margin = _pool(a, b, shared, {r.row.key: scores(r, metric, split) for r in rows}, metric)
+    decision = None
+    if len(shared) > 1 and first is not None and second is not None:
+        decision = stats.decide(first, second, margin=margin, pooled=pool, larger_is_better=metric.larger_is_better)
+    comparison = Comparison(
+        a.row.key, b.row.key, metric, margin, tuple(shared), _digests((a, b), shared), decision,
+        later=_later(a, b, shared, first, second, metric), printed=_printed_gain(a, b, metric),
+    )  # fmt: skip
+    if split != "test" or metric.per_sample is None or metric.by_trial:
+        return comparison
+    beside = _crossed(a, b, shared, metric, book) if crossed and decision is not None else None
+    return replace(comparison, crossed=beside, test=_test(a, b, metric, book))
+
+
+def scores(result: RowResults, metric: Metric, split: Split = "test") -> dict[int, float]:
+    """The value of each trial of the chosen setting, by seed."""
+    trials = [t for t in result.trials if t.finished]
+    values = {t.seed: test_value(t, metric) if split == "test" else t.validation.get(metric.name) for t in trials}
+    return {seed: float(value) for seed, value in values.items() if value is not None and isfinite(value)}
+
+
+def _values(
+    result: RowResults, of_row: dict[int, float], seeds: Sequence[int], metric: Metric
+) -> NDArray[np.float64] | None:
+    if of_row:
+        return np.array([of_row[seed] for seed in seeds])
+    printed = result.row.paper.get(metric.name) if result.row.quoted else None
+    return None if printed is None else np.full(len(seeds), printed.value / scale(metric))
+
+
+def _pool(
+    a: RowResults, b: RowResults, seeds: Sequence[int], rows: dict[str, dict[int, float]], metric: Metric
+) -> tuple[stats.Pool | None, float]:
+    """The pooled variance where both rows belong to it, and the margin."""
+    complete = {key: [of_row[s] for s in seeds] for key, of_row in rows.items() if of_row.keys() >= set(seeds)}
+    pool = stats.pool(complete) if len(complete) > 1 and len(seeds) > 1 else None
+    if metric.percent:
+        margin = MARGIN / scale(metric)
+    else:
+        kept = [complete[key] for key in (pool.rows if pool else complete)]
+        margin = MARGIN * sqrt(float(np.mean([np.var(v, ddof=1) for v in kept]))) if kept and len(seeds) > 1 else 0.0
+    both = pool is not None and {a.row.key, b.row.key} <= set(pool.rows)
+    return pool if both else None, margin or float(np.finfo(float).tiny)
+
+
+def _later(
+    a: RowResults, b: RowResults, seeds: Sequence[int], first: NDArray[Any] | None, second: NDArray[Any] | None,
+    metric: Metric,
+) -> float | None:  # fmt: skip
+    """The mean gain over the seeds that chose nothing."""
+    chose = {t.seed for r in (a, b) if len(r.settings) > 1 for s in r.settings for t in s.trials}
+    rest = [k for k, seed in enumerate(seeds) if seed not in chose]
+    if first is None or second is None or not rest or len(rest) == len(seeds):
+        return None
+    return gain(metric, float((first[rest] - second[rest]).mean()))
+
+
+def _printed_gain(a: RowResults, b: RowResults, metric: Metric) -> float | None:
+    first, second = a.row.paper.get(metric.name), b.row.paper.get(metric.name)
+    return None if first is None or second is None else gain(metric, (first.value - second.value) / scale(metric))
+
+
+def _digests(rows: Iterable[RowResults], seeds: Sequence[int]) -> tuple[str, ...]:
+    return tuple(t.digest for result in rows for t in result.trials if t.seed in seeds)
+
+
+def _crossed(a: RowResults, b: RowResults, seeds: Sequence[int], metric: Metric, book: "AnswerBook") -> Interval | None:
+    """The bootstrap over seeds and samples, of the gain; None where answers are missing or differ in their samples."""
+    tables = []
+    for result in (a, b):
+        by_seed = {t.seed: book.read(t, metric) for t in result.trials if t.seed in seeds}
+        answers = [answer for seed in seeds if (answer := by_seed.get(seed)) is not None]
+        if len(answers) < len(seeds):
+            return None
+        tables.append(answers)
+    first = tables[0][0]
+    if any(len(x.ids) != len(first.ids) or (x.ids != first.ids).any() for table in tables for x in table):
+        return None
+    weights = _weights(first.labels) if metric.by_class else np.ones(len(first.ids))
+    values = [np.array([x.values for x in table]) * weights for table in tables]
+    return stats.crossed_bootstrap(*(values if metric.larger_is_better else values[::-1]))
+
+
+def _weights(labels: NDArray[Any]) -> NDArray[np.float64]:
+    """So that a mean over samples is the mean over classes."""
+    _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return np.asarray(len(labels) / (len(counts) * counts[place]))
+
+
+def _test(a: RowResults, b: RowResults, metric: Metric, book: "AnswerBook") -> PairedTest | None:
+    """The paper's comparison of the best trials, or None where one of them was not tested."""
     if a.best is None or b.best is None:
         return None
     first, second = book.read(a.best, metric), book.read(b.best, metric)
@@ -133,31 +248,14 @@ def compare(a: RowResults, b: RowResults, metric: Metric, book: AnswerBook) -> C
         return None
     strata = first.labels if metric.by_class else None
     interval = stats.bootstrap_difference(first.values, second.values, strata=strata)
-    test = _mcnemar(first, second) if metric.right_or_wrong else _wilcoxon(first, second, metric)
-    return Comparison(
-        a=a.row.key,
-        b=b.row.key,
-        metric=metric,
-        trials=(a.best.digest, b.best.digest),
-        n=len(first.ids),
-        difference=interval.difference,
-        low=interval.low,
-        high=interval.high,
-        over_trials=_over_trials(a.trials, b.trials, metric),
-        **test._asdict(),
-    )
-
-
-def adjusted(comparisons: Iterable[Comparison]) -> list[Comparison]:
-    """The same comparisons with Holm's adjustment over all of them: each pair of rows counts once."""
-    listed = list(comparisons)
-    family = {_pair(c): c.p_value for c in listed}
-    p_holm = dict(zip(family, stats.holm(list(family.values())), strict=True))
-    return [replace(c, p_holm=p_holm[_pair(c)]) for c in listed]
-
-
-def _pair(comparison: Comparison) -> tuple[str, ...]:
-    return (comparison.metric.name, *sorted((comparison.a, comparison.b)))
+    made = _mcnemar(first, second) if metric.right_or_wrong else _bootstrap(first, second, interval)
+    if metric.by_class:
+        flipped = stats.sign_flip(first.values, second.values, strata=strata)
+        made = made._replace(test="McNemar, sign flip", p_value=flipped)
+    return PairedTest(
+        trials=(a.best.digest, b.best.digest), n=len(first.ids), difference=interval.difference, low=interval.low,
+        high=interval.high, **made._asdict(),
+    )  # fmt: skip
 
 
 class _Tested(NamedTuple):
@@ -180,39 +278,35 @@ def _mcnemar(a: Answers, b: Answers) -> _Tested:
     )
 
 
-def _wilcoxon(a: Answers, b: Answers, metric: Metric) -> _Tested:
-    """Its effect is turned so that positive is better."""
-    result = stats.wilcoxon(a.values, b.values)
-    needed = stats.wilcoxon_sample_size(result.rank_biserial)
-    effect = gain(metric, result.rank_biserial)
-    return _Tested("Wilcoxon", result.p_value, result.p_value, "rank-biserial", effect, needed)
+def _bootstrap(a: Answers, b: Answers, interval: Interval) -> _Tested:
+    """Of errors and losses: their mean is what is compared."""
+    deviation = float((a.values - b.values).std())
+    effect = interval.difference / deviation if deviation else 0.0
+    needed = stats.seeds_needed(effect, 1.0)
+    return _Tested("bootstrap", interval.p_value, interval.p_value, "Cohen's d", effect, needed)
 
 
-def _over_trials(a: Iterable[TrialRecord], b: Iterable[TrialRecord], metric: Metric) -> stats.Summary:
-    first, second = _by_seed(a, metric), _by_seed(b, metric)
-    return stats.summarise([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())])
-
-
-def _by_seed(trials: Iterable[TrialRecord], metric: Metric) -> dict[int, float]:
-    return {t.seed: value for t in trials if (value := test_value(t, metric)) is not None}
-
-
-# All comparisons of the studies of a report, made once and adjusted together, study by study.
+# All comparisons of the studies of a report, each made once, when it is asked for.
 
 Ref = tuple[str, str]
 """The name of a study within the report, and the key of a row."""
-Pair = tuple[Ref, Ref, str]
-"""Row, row, the name of a metric."""
 
 
 class Evidence:
-    """The tests of a report: ask for pairs with `make`, then look them up with `get`."""
+    """The rows of a report, and the findings about their pairs. `timings` are those of benchmarks/epochs.py.
 
-    def __init__(self, studies: Sequence[StudyResults]) -> None:
+    `crossed` false leaves out the bootstrap over seeds and samples, which reads every trial's answers.
+    """
+
+    def __init__(
+        self, studies: Sequence[StudyResults], *, timings: Sequence[Mapping[str, str]] = (), crossed: bool = True
+    ) -> None:
         self.book = AnswerBook()
+        self.timings = {(t["network"], t["unit"]): t for t in timings}
         self.studies: dict[str, StudyResults] = _named(studies)
         self._rows = {(name, result.row.key): result for name, r in self.studies.items() for result in r.rows}
-        self._comparisons: dict[Pair, Comparison] = {}
+        self._crossed = crossed
+        self._comparisons: dict[tuple[Ref, Ref, str, Split], Comparison] = {}
 
     def row(self, ref: Ref) -> RowResults | None:
         """The row, or None where this report does not have it."""
@@ -222,49 +316,45 @@ class Evidence:
         """A metric as a study of the report knows it."""
         return self.studies[study].study.metric(name)
 
-    def make(self, pairs: Iterable[Pair]) -> None:
-        """Compare these pairs; Holm's adjustment is over all pairs of the first row's study."""
-        families: dict[str, dict[Pair, Comparison]] = defaultdict(dict)
-        for pair in pairs:
-            a, b, metric = pair
-            first, second = self._rows.get(a), self._rows.get(b)
-            if pair in families[a[0]] or first is None or second is None:
-                continue
-            comparison = compare(first, second, self.metric(a[0], metric), self.book)
-            if comparison is not None:
-                families[a[0]][pair] = comparison
-        self._comparisons = {}
-        for family in families.values():
-            self._comparisons |= dict(zip(family, adjusted(family.values()), strict=True))
-
-    def get(self, a: Ref, b: Ref, metric: str) -> Comparison | None:
-        """The comparison of a pair that was asked for, whichever way round; None where it could not be made."""
-        comparison = self._comparisons.get((a, b, metric))
-        if comparison is None and (b, a, metric) in self._comparisons:
-            return turned(self._comparisons[b, a, metric])
-        return comparison
+    def get(self, a: Ref, b: Ref, metric: str, split: Split = "test") -> Comparison:
+        """The comparison of two rows that the report has, made once, whichever way round it is asked for."""
+        if (b, a, metric, split) in self._comparisons:
+            return turned(self._comparisons[b, a, metric, split])
+        key = (a, b, metric, split)
+        if key not in self._comparisons:
+            first, second = self._rows[a], self._rows[b]
+            near = a[0] == b[0] and first.row.part == second.row.part
+            rows = self.studies[a[0]].rows if near else (first, second)
+            rows = tuple(r for r in rows if not near or (r.row.part == first.row.part and not r.row.quoted))
+            self._comparisons[key] = compare(
+                first, second, self.metric(a[0], metric), self.book, rows, split=split, crossed=self._crossed
+            )
+        return self._comparisons[key]
 
     def of(self, study: str) -> list[Comparison]:
-        """Every comparison that was made for a study."""
-        return [comparison for (a, _, _), comparison in self._comparisons.items() if a[0] == study]
+        """Every comparison on the test split that was made for a study."""
+        made = self._comparisons.items()
+        return [c for (a, _, _, split), c in made if a[0] == study and split == "test"]
 
 
 def turned(comparison: Comparison) -> Comparison:
     """The same comparison with its two rows exchanged."""
-    over = comparison.over_trials
+    c, d, x, t = comparison, comparison.decision, comparison.crossed, comparison.test
+    of_a = len(c.seeds) if len(c.trials) == 2 * len(c.seeds) else 0  # a quoted row has none
+    opposite: dict[str, Any] = {"supported": "contradicted", "contradicted": "supported"}
     return replace(
-        comparison,
-        a=comparison.b,
-        b=comparison.a,
-        trials=comparison.trials[::-1],
-        difference=-comparison.difference,
-        low=-comparison.high,
-        high=-comparison.low,
-        effect=-comparison.effect,
-        only_a=comparison.only_b,
-        only_b=comparison.only_a,
-        over_trials=replace(over, mean=-over.mean, low=-over.high, high=-over.low),
-    )
+        c, a=c.b, b=c.a, trials=c.trials[of_a:] + c.trials[:of_a], later=None if c.later is None else -c.later,
+        printed=None if c.printed is None else -c.printed,
+        decision=d and replace(
+            d, verdict=opposite.get(d.verdict, d.verdict), difference=-d.difference, low=-d.high, high=-d.low,
+            next_low=-d.next_high, next_high=-d.next_low,
+        ),
+        crossed=x and replace(x, difference=-x.difference, low=-x.high, high=-x.low),
+        test=t and replace(
+            t, trials=t.trials[::-1], difference=-t.difference, low=-t.high, high=-t.low, effect=-t.effect,
+            only_a=t.only_b, only_b=t.only_a,
+        ),
+    )  # fmt: skip
 
 
 def _named(studies: Sequence[StudyResults]) -> dict[str, StudyResults]:
@@ -313,25 +403,43 @@ def between(metric: Metric, low: float, high: float) -> str:
     return f"({show(metric, low, sign=True)} to {show(metric, high, sign=True)})"
 
 
-def in_words(a: RowResults, b: RowResults, comparison: Comparison) -> str:
-    """Both values, the difference with its interval, the test, and the mean over trials with its own."""
-    metric, over = comparison.metric, comparison.over_trials
-    values = [test_value(r.best, metric) for r in (a, b)]
-    first = f"{show(metric, comparison.difference, sign=True)}"
-    if None not in values and abs((values[0] or 0) - (values[1] or 0) - comparison.difference) < 1e-9:
-        first = minus(metric, values[0] or 0.0, values[1] or 0.0)
-    words = (
-        f"{first} {between(metric, comparison.low, comparison.high)}, {comparison.test} p {show_p(comparison.p_value)}"
-    )
-    words += f", adjusted {show_p(comparison.p_holm)}"
-    if over.n > 1:
-        words += f"; mean over trials {show(metric, over.mean, sign=True)} {between(metric, over.low, over.high)}"
-    return words
+def with_interval(comparison: Comparison) -> str:
+    """`+0.12 (+0.01 to +0.23)`: a - b in the metric's own unit, mean over seeds; what is missing where it has none."""
+    metric, d = comparison.metric, comparison.decision
+    if d is None:
+        least = f"a decision needs 2 or more, {comparison.needed:.0f} to show the margin"
+        return f"{len(comparison.seeds)} shared seeds, but {least}"
+    low, high = sorted((gain(metric, d.low), gain(metric, d.high)))
+    return f"{show(metric, gain(metric, d.difference), sign=True)} {between(metric, low, high)}"
 
 
-def samples_and_trials(comparison: Comparison) -> str:
-    """`10,000 samples, 5 trials`."""
-    return f"{comparison.n:,} samples, {count_trials(comparison.over_trials.n)}"
+def in_words(comparison: Comparison, of_a: Sequence[float] = (), of_b: Sequence[float] = ()) -> str:
+    """The decision and all that stands beside it; the scores of curves give a factor too."""
+    metric, d = comparison.metric, comparison.decision
+    words = [with_interval(comparison)]
+    if d is None:
+        return words[0]
+    if comparison.later is not None:
+        words.append(f"{show(metric, gain(metric, comparison.later), sign=True)} without the seeds that chose")
+    if comparison.crossed is not None:
+        low, high = sorted(gain(metric, end) for end in (comparison.crossed.low, comparison.crossed.high))
+        words.append(f"over other samples too {between(metric, low, high)}")
+    if metric.by_trial and len(of_a) and min(*of_a, *of_b) > 0:
+        words.append(f"{np.exp(np.mean(np.log(of_a) - np.log(of_b))):.3g} times as large")
+    if comparison.inside is not None:
+        words.append(f"the printed gain is {'inside' if comparison.inside else 'outside'} of what one pair may give")
+    if comparison.verdict == "inconclusive":
+        words.append(f"{comparison.needed:.0f} seeds would show the margin of {show(metric, comparison.margin)}")
+    if comparison.test is not None:
+        mark = MARKS[comparison.mark] or "no mark"
+        words.append(f"best trials {show(metric, comparison.test.difference, sign=True)}, {mark}")
+    return "; ".join(words)
+
+
+def count_seeds(comparison: Comparison) -> str:
+    """`40 seeds`, and the samples of a test."""
+    samples = f"{comparison.test.n:,} samples, " if comparison.test else ""
+    return f"{samples}{len(comparison.seeds):,} seeds"
 
 
 def count_trials(count: int) -> str:
@@ -351,18 +459,3 @@ def printed(result: RowResults, metric: Metric) -> str:
     """What the paper prints for a row; "" where it prints none."""
     number = result.row.paper.get(metric.name)
     return show(metric, number.value / scale(metric)) if number else ""
-
-
-def ratio(of_a: Sequence[float], of_b: Sequence[float]) -> tuple[str, stats.Summary]:
-    """The geometric mean of a / b over trials with Student's interval of the logarithm, in words and as logarithms."""
-    summary = stats.summarise(np.log(of_a) - np.log(of_b))
-    words = f"{np.exp(summary.mean):.3g} times as large"
-    if summary.n > 1:
-        words += f" ({np.exp(summary.low):.2g} to {np.exp(summary.high):.2g})"
-    return words, summary
-
-
-def turned_sign(metric: Metric, summary: stats.Summary, *, ratios: bool) -> int:
-    """+1 where the whole interval says that a is better, -1 where it says worse, else 0."""
-    ends = (-summary.low, -summary.high) if ratios else (gain(metric, summary.low), gain(metric, summary.high))
-    return 1 if min(ends) > 0 else -1 if max(ends) < 0 else 0

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from apical import files, imports
 from apical.report import charts
-from apical.report.charts import Bars, Chart, Fit, Lines, Palette, Pictures, Surface
+from apical.report.charts import Bars, Chart, Fit, Forest, Lines, Palette, Pictures, Surface
 
 WIDTH = 3.6
 """Inches: a phone shows a figure of this width at its natural size."""
@@ -25,6 +25,8 @@ MOST_TICKS = 20
 LEGEND, LEGEND_ROW = "legend", 0.17
 """Files have their own legends; on the page, where one legend serves a gallery, they are cut off by this name."""
 
+CARETS = (4, 5)
+"""Matplotlib's markers that point to the left and to the right, of what lies beyond an axis."""
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 """Characters that a name may hold and XML may not."""
 
@@ -171,6 +173,37 @@ def _lines(figure: Any, chart: Lines, palette: Palette) -> None:
         figure.legend(loc="outside lower left", ncols=3, handlelength=1.4, columnspacing=1.0).set_gid(LEGEND)
 
 
+def _forest(figure: Any, chart: Forest, _: Palette) -> None:
+    """Pairs far off do not squeeze the others: the axis ends, and arrows point beyond it."""
+    figure.set_size_inches(2 * WIDTH, 1.0 + 0.16 * len(chart.effects))
+    axis = figure.subplots()
+    axis.axvspan(-chart.margin, chart.margin, color=charts.GRID, alpha=0.5, linewidth=0)
+    axis.axvline(0, color=charts.FAINT, linewidth=0.8)
+    ends = sorted(max(abs(e.low), abs(e.high), abs(e.printed or 0.0)) for e in chart.effects)
+    bound = max(1.1 * ends[int(0.85 * (len(ends) - 1))], 4 * chart.margin)
+    for place, effect in enumerate(chart.effects):
+        colour, shape = charts.VERDICTS[effect.verdict]
+        low, high = max(effect.low, -bound), min(effect.high, bound)
+        if low < high:
+            axis.plot([low, high], [place, place], color=colour, linewidth=1.4, solid_capstyle="butt")
+        shown = abs(effect.gain) <= bound
+        axis.plot(min(max(effect.gain, -bound), bound), place, marker=shape if shown else CARETS[effect.gain > 0],
+                  color=colour, markersize=4.5 if shown else 7, clip_on=False)  # fmt: skip
+        if effect.printed is not None and abs(effect.printed) <= bound:
+            axis.plot(effect.printed, place, "D", markersize=4, markerfacecolor="none", markeredgecolor=charts.INK)
+    for verdict, (colour, shape) in charts.VERDICTS.items():
+        if any(effect.verdict == verdict for effect in chart.effects):
+            axis.plot([], [], shape, color=colour, markersize=4.5, label=verdict)
+    if any(effect.printed is not None for effect in chart.effects):
+        axis.plot([], [], "D", markersize=4, markerfacecolor="none", markeredgecolor=charts.INK, label="the paper")
+    axis.set_yticks(range(len(chart.effects)), [shortened(effect.label, 70) for effect in chart.effects], fontsize=7)
+    axis.tick_params(axis="y", colors=charts.INK)
+    axis.set(xlim=(-bound, bound), ylim=(len(chart.effects) - 0.4, -0.6), xlabel=chart.axis)
+    axis.grid(visible=False, axis="y")
+    figure.legend(loc="outside lower left", ncols=5, handlelength=1.0, columnspacing=1.2)
+    _title(figure, chart.title)
+
+
 def _fit(figure: Any, chart: Fit, _: Palette) -> None:
     figure.set_size_inches(WIDTH, 2.2)
     axis = figure.subplots()
@@ -225,6 +258,7 @@ DRAWERS: dict[type, Callable[[Any, Any, Palette], None]] = {
     Fit: _fit,
     Surface: _surface,
     Pictures: _pictures,
+    Forest: _forest,
 }
 
 

@@ -1,7 +1,7 @@
 """Figures of a study, gathered from its results: pure functions, nothing is drawn here."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isfinite, nan
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from apical import stats
 from apical.errors import InvalidArgumentError
-from apical.report.charts import Bar, Bars, Chart, Fit, Gallery, Line, Lines, Pictures, step
+from apical.report.charts import Bar, Bars, Chart, Effect, Fit, Forest, Gallery, Line, Lines, Pictures, step
+from apical.report.claims.verdicts import Verdict
+from apical.report.comparison import Comparison
 from apical.report.numbers import (
     ACCURACY,
     classes_of,
@@ -105,6 +107,44 @@ def register_figure(name: str, function: Figure) -> None:
     if name in _built_in() or name in _REGISTERED:
         raise InvalidArgumentError(f"there is a figure {name!r} already: register yours under another name")
     _REGISTERED[name] = function
+
+
+def forest(verdicts: Iterable[Verdict]) -> list[Gallery]:
+    """Every judged pair once, a chart for each score: ours with its interval, the printed gain, the verdict."""
+    pairs: dict[str, dict[str, Comparison]] = {}
+    known: set[tuple[str, ...]] = set()
+    for finding in (f for verdict in verdicts for f in verdict.findings):
+        comparison = finding.comparison
+        if comparison is None or comparison.decision is None:
+            continue
+        name, own = comparison.metric.name, ", validation" in finding.what
+        key = (name, str(own), *sorted((comparison.a, comparison.b)), *sorted(comparison.trials))
+        if key not in known:  # whichever way round
+            known.add(key)
+            pairs.setdefault(name, {})[finding.what.removesuffix(f", test {name}")] = comparison
+    shown = tuple(forest_chart(name, own) for name, own in pairs.items())
+    caption = (
+        "Lines: the mean gain of the first over the second over seeds, with its 95 % interval. Grey: what counts as no "
+        "difference. Arrows: beyond the axis. Diamonds: the paper. Of pairs without a difference 1 in 20 is expected "
+        "to be called supported or contradicted by chance."
+    )
+    return [Gallery("Every judged pair", caption, shown)] if shown else []
+
+
+def forest_chart(name: str, pairs: Mapping[str, Comparison]) -> Forest:
+    """The chart of comparisons of one score, by their labels."""
+    effects = []
+    for label, comparison in pairs.items():
+        decision, unit = comparison.decision, scale(comparison.metric)
+        if decision is not None:
+            ends = (decision.difference * unit, decision.low * unit, decision.high * unit)
+            printed = None if comparison.printed is None else comparison.printed * unit
+            effects.append(Effect(label, *ends, printed, decision.verdict))
+    first = next(iter(pairs.values()))
+    axis = f"gain in {first.metric.title}" + (" (points)" if first.metric.percent else "")
+    said = "; ".join(f"{e.label} {e.gain:+.3g} ({e.low:+.3g} to {e.high:+.3g}), {e.verdict}" for e in effects)
+    margin = first.margin * scale(first.metric) if first.metric.percent else 0.0
+    return Forest(f"forest-{name}", f"Every judged pair: {axis}", f"{axis}: {said}.", axis, tuple(effects), margin)
 
 
 def bars(results: StudyResults) -> Gallery:

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
+from typing import get_args
 
 import apical
+from apical import stats
 from apical.report import figures, numbers, tables
 from apical.report.charts import Chart, Gallery, Palette
 from apical.report.claims import verdicts
 from apical.report.claims.verdicts import OUTCOMES, RULES, Verdict, deviations
-from apical.report.comparison import Comparison, Evidence, between, turned_sign
-from apical.report.numbers import Data, Number, Times, datasets, of_trial, show, test_value
+from apical.report.comparison import Comparison, Evidence, with_interval
+from apical.report.numbers import Data, Number, Times, datasets, of_trial, test_value
 from apical.report.tables import Table
-from apical.study.claim import claims
+from apical.study.claim import TOPICS, claims
 from apical.study.model import Study
 from apical.study.results import StudyResults, TrialRecord
 from apical.train.metrics import Metric
@@ -88,14 +90,21 @@ class Report:
         return list({chart.name: chart for gallery in galleries for chart in gallery.charts}.values())
 
 
-def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool = True) -> Report:
-    """The report of these studies. `pictures`: sample sheets too, where the data is on this machine."""
-    evidence = Evidence(studies)
+def gather(
+    studies: Sequence[StudyResults],
+    *,
+    title: str = "",
+    pictures: bool = True,
+    timings: Sequence[Mapping[str, str]] = (),
+    crossed: bool = True,
+) -> Report:
+    """The report of these studies. `pictures`: sample sheets too, where the data is on this machine. `timings` are the
+    lines of `benchmarks/epochs.py --csv`; `crossed`: bootstraps over seeds and samples stand beside the decisions.
+    """
+    evidence = Evidence(studies, timings=timings, crossed=crossed)
     judged = verdicts.relevant(claims(), evidence)
-    wanted = [pair for name, results in evidence.studies.items() for pair in tables.pairs(name, results)]
-    evidence.make([*wanted, *(pair for claim in judged for pair in verdicts.needed_tests(claim, evidence))])
     shipped = _shipped([*evidence.studies, *(name for claim in judged for name in claim.studies)])
-    judgements = tuple(sorted((verdicts.judge(claim, evidence, shipped) for claim in judged), key=_unjudged_last))
+    judgements = tuple(sorted((verdicts.judge(claim, evidence, shipped) for claim in judged), key=_by_topic))
     sections = tuple(_section(name, evidence, shipped, pictures=pictures) for name in evidence.studies)
     return Report(
         title=title or _title(sections),
@@ -104,7 +113,7 @@ def gather(studies: Sequence[StudyResults], *, title: str = "", pictures: bool =
         summary=_summary(judgements, sections),
         rules=RULES,
         faults=tuple(dict.fromkeys(evidence.book.faults)),
-        overview=_overview(),
+        overview=(*figures.forest(judgements), *_overview()),
         palette=Palette({kind: colours for r in studies for kind, colours in r.study.colors.items()}),
         version=apical.__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -232,8 +241,8 @@ def shown_path(directory: Path) -> Path:
     return absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else directory
 
 
-def _unjudged_last(verdict: Verdict) -> bool:
-    return verdict.outcome == "no verdict"
+def _by_topic(verdict: Verdict) -> tuple[bool, int]:
+    return verdict.outcome == "not run", TOPICS.index(verdict.claim.about)
 
 
 def _title(sections: Sequence[Section]) -> str:
@@ -242,10 +251,11 @@ def _title(sections: Sequence[Section]) -> str:
 
 
 def _summary(verdicts_: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str, ...]:
-    counts = Counter(v.outcome for v in verdicts_)
-    said = [f"{counts[o]} {'without a verdict' if o == 'no verdict' else o}" for o in OUTCOMES if counts[o]]
-    many = f"{len(verdicts_)} claims of the paper are" if len(verdicts_) > 1 else "One claim of the paper is"
-    lines = [f"{many} about these studies: {', '.join(said)}."] if verdicts_ else []
+    lines = []
+    if verdicts_:
+        many = f"{len(verdicts_)} claims of the paper are" if len(verdicts_) > 1 else "One claim of the paper is"
+        lines.append(f"{many} about these studies: {counted(verdicts_)}.")
+        lines += [f"{topic[0].upper()}{topic[1:]}: {counted(own)}." for topic, own in by_topic(verdicts_).items()]
     if part := sum(bool(v.scope) for v in verdicts_):
         lines.append(f"{part} of them speak of more than was run, and are judged on what was: each says on how much.")
     for section in sections:
@@ -253,52 +263,37 @@ def _summary(verdicts_: Sequence[Verdict], sections: Sequence[Section]) -> tuple
     return tuple(dict.fromkeys(lines))
 
 
+def counted(verdicts_: Sequence[Verdict]) -> str:
+    """`7 supported, 2 inconclusive`."""
+    counts = Counter(v.outcome for v in verdicts_)
+    return ", ".join(f"{counts[o]} {o}" for o in OUTCOMES if counts[o])
+
+
+def by_topic(verdicts_: Sequence[Verdict]) -> dict[str, list[Verdict]]:
+    """The verdicts by what their claims are about."""
+    grouped = {topic: [v for v in verdicts_ if v.claim.about == topic] for topic in TOPICS}
+    return {topic: own for topic, own in grouped.items() if own}
+
+
 def _results_of(section: Section) -> list[str]:
-    """Who is better than the baseline of its group, and who is worse, beyond doubt; in words, part by part."""
+    """What was decided about each row and the baseline of its group; in words, part by part."""
     lines = []
     for table in section.tables:
-        tests = [line.baseline for line in table.lines if line.baseline is not None]
-        if not tests:
-            continue
-        shown = [c for c in tests if c.shown]
-        agreed = [c for c in shown if c.means_agree]
-        torn = [_gap(c, section) for c in shown if not c.means_agree]
-        unsure = len(tests) - len(shown)
+        decided = [line.baseline for line in table.lines if line.baseline is not None and line.baseline.decision]
         said = [
-            f"{section.title}, {table.title}, against the baseline of their group.",
-            *_means_of(tests, section),
-            f"Best trials by validation: {_two_sides(agreed, [c.shown for c in agreed], section)}.",
-            f"Their means over trials say the opposite: {', '.join(torn)}." if torn else "",
-            f"{_others(unsure)} by less than {tests[0].n:,} test samples can show." if unsure else "",
+            f"{verdict} {', '.join(_gap(c, section) for c in own)}"
+            for verdict in get_args(stats.decision.Verdict)
+            if (own := [c for c in decided if c.verdict == verdict])
         ]
-        lines.append(" ".join(filter(None, said)))
+        if said:
+            lines.append(f"{section.title}, {table.title}, better than the baseline of their group: {'; '.join(said)}.")
     return lines
 
 
-def _means_of(tests: Sequence[Comparison], section: Section) -> list[str]:
-    several = [c for c in tests if c.over_trials.n > 1]
-    signs = [turned_sign(c.metric, c.over_trials, ratios=False) for c in several]
-    return [f"Means over trials: {_two_sides(several, signs, section, means=True)}."] if several else []
-
-
-def _two_sides(tests: Sequence[Comparison], signs: Sequence[int], section: Section, *, means: bool = False) -> str:
-    better, worse = (
-        [_gap(c, section, means=means) for c, sign in zip(tests, signs, strict=True) if sign == side]
-        for side in (1, -1)
-    )
-    return f"shown better {', '.join(better) or 'none'}; shown worse {', '.join(worse) or 'none'}"
-
-
-def _others(count: int) -> str:
-    return "One other differs" if count == 1 else f"{count} others differ"
-
-
-def _gap(c: Comparison, section: Section, *, means: bool = False) -> str:
-    """`PyNADA against PyNReLU +1.20 (+0.40 to +2.00)`: of the best trials, or the mean over trials with equal seeds."""
+def _gap(c: Comparison, section: Section) -> str:
+    """`PyNADA against PyNReLU +1.20 (+0.40 to +2.00)`."""
     a, b = (section.results.row(key).row.label for key in (c.a, c.b))
-    over = c.over_trials
-    middle, low, high = (over.mean, over.low, over.high) if means else (c.difference, c.low, c.high)
-    return f"{a} against {b} {show(c.metric, middle, sign=True)} {between(c.metric, low, high)}"
+    return f"{a} against {b} {with_interval(c)}"
 
 
 def _state_of(section: Section) -> list[str]:

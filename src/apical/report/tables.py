@@ -1,12 +1,12 @@
 """The tables as data: the paper's numbers beside ours, the difference, how certain ours are."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from apical import stats
 from apical.nn import kinds
-from apical.report.comparison import MARKS, Comparison, Evidence, Pair
+from apical.report.comparison import MARKS, Comparison, Evidence
 from apical.report.numbers import (
     ACCURACY,
     MISSING,
@@ -159,6 +159,16 @@ def _paper_note(line: Line) -> str:
     return f"paper: {printed}" if printed and printed != line.parameter else ""
 
 
+def _decision(name: str, of: Callable[[Line], Comparison | None]) -> dict[str, Callable[[Table, Line], Any]]:
+    """The columns of CSV that say how a pair was decided; the gain is positive where the row is better."""
+
+    def value(field: str) -> Callable[[Table, Line], Any]:
+        return lambda _, x: getattr(c.decision, field) if (c := of(x)) is not None and c.decision is not None else ""
+
+    fields = {"verdict": "verdict", "gain": "difference", "low": "low", "high": "high", "seeds": "seeds"}
+    return {f"{name}_{column}": value(field) for column, field in fields.items()}
+
+
 COLUMNS: tuple[Column, ...] = (
     Column(
         head="Unit",
@@ -219,28 +229,20 @@ COLUMNS: tuple[Column, ...] = (
         values={},
     ),
     Column(
-        head="p: baseline (Holm)",
+        head="Against the baseline",
         cell=lambda x: Cell(test=x.baseline),
-        help="the best trials by validation: better or worse than the group's baseline, p of the test, in brackets "
-        "adjusted for all tests of the study",
-        latex="$p$: baseline (Holm)",
+        help="mean over seeds of the difference from the group's baseline, its 95 % interval, and what it bears out",
+        latex="Baseline",
         needed=lambda t: t.has_tests,
-        values={
-            "p_baseline": lambda _, x: x.baseline.p_value if x.baseline else "",
-            "p_baseline_holm": lambda _, x: x.baseline.p_holm if x.baseline else "",
-        },
+        values=_decision("baseline", lambda x: x.baseline),
     ),
     Column(
-        head="p: best rival (Holm)",
+        head="Against the best rival",
         cell=lambda x: Cell(test=x.rival, note=x.rival_label if x.rival else ""),
         help="the same against the best other row of the group, by validation",
-        latex="$p$: rival (Holm)",
+        latex="Rival",
         needed=lambda t: t.has_tests,
-        values={
-            "p_rival": lambda _, x: x.rival.p_value if x.rival else "",
-            "p_rival_holm": lambda _, x: x.rival.p_holm if x.rival else "",
-            "rival": lambda _, x: x.rival_label,
-        },
+        values={**_decision("rival", lambda x: x.rival), "rival": lambda _, x: x.rival_label},
     ),
     Column(
         head="Best trial",
@@ -253,22 +255,6 @@ COLUMNS: tuple[Column, ...] = (
         },
     ),
 )
-
-
-def pairs(study: str, results: StudyResults) -> Iterator[Pair]:
-    """Every test that the tables of a study show; `study` is its name within the report.
-
-    Curves and logical functions have none: their points are all there are, no sample of others.
-    """
-    if results.study.form in ("approximation", "logic"):
-        return
-    for result in results.rows:
-        metric = result.part.metric
-        base, rival = results.study.baseline(result.row), rival_of(result, results)
-        if base is not None and not result.row.quoted:
-            yield (study, result.row.key), (study, base.key), metric
-        if rival is not None:
-            yield (study, result.row.key), (study, rival.row.key), metric
 
 
 def rival_of(result: RowResults, results: StudyResults) -> RowResults | None:
@@ -343,6 +329,8 @@ def _line(result: RowResults, study: str, evidence: Evidence, metric: Metric, *,
     ours = of_trial(metric, value, result.best.digest) if result.best is not None and value is not None else None
     printed = row.paper.get(metric.name)
     base, rival = results.study.baseline(row), rival_of(result, results)
+    if results.study.form in ("approximation", "logic") or row.quoted:
+        base = rival = None  # curves are compared where claims are about them, logic by what is solved
     against = evidence.get((study, row.key), (study, base.key), metric.name) if base is not None else None
     mean, deviation = _over_trials(result, metric)
     return Line(
@@ -441,5 +429,5 @@ def _remarks(part: Part, results: StudyResults) -> tuple[str, ...]:
     if results.study.form == "logic":
         remarks.append("Solved: trials that answer every point right, their share and its 95 % interval (Wilson's).")
     if results.study.metric(part.metric).by_class:
-        remarks.append("McNemar's test counts plain right and wrong; the interval is of the weighted accuracy.")
+        remarks.append("The paper's marks are McNemar's, of plain right and wrong; the intervals are of mean recalls.")
     return tuple(remarks)

@@ -98,7 +98,7 @@ class LivePage:
             return self._text
 
     def _made(self, results: StudyResults) -> str:
-        report = gather([results])
+        report = gather([results], crossed=False)
         drawings = {chart.name: draw.draw_svg(chart, report.palette) for chart in report.charts}
         return html.page(report, drawings, refresh=None if results.finished else self._refresh)
 

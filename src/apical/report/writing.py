@@ -85,22 +85,31 @@ def table_csv(table: Table) -> str:
 
 
 def tests_csv(section: Section) -> str:
-    """Every paired test of a study."""
-    names = ("a", "b", "metric", "n", "difference", "low", "high", "test", "p_paper", "p_value", "p_holm", "only_a",
-             "only_b", "effect_name", "effect", "needed")  # fmt: skip
+    """Every pair of a study: the decision over seeds, and the test of the best trials."""
+    own = ("difference", "low", "high", "p_value", "seeds", "deviation", "degrees", "pooled", "next_low", "next_high")
+    names = ("n", "difference", "low", "high", "test", "p_paper", "p_value", "only_a", "only_b", "effect_name",
+             "effect", "needed")  # fmt: skip
+    heads = ("a", "b", "metric", "verdict", *("gain" if x == "difference" else x for x in own), "margin", "printed",
+             "crossed_low", "crossed_high", *(f"best_{x}" for x in names), "trial_a", "trial_b")  # fmt: skip
     rows = (
-        [*(c.metric.name if name == "metric" else getattr(c, name) for name in names), *c.trials]
+        (c.a, c.b, c.metric.name, c.verdict, *_fields(c.decision, own), c.margin, c.printed,
+         *_fields(c.crossed, ("low", "high")), *_fields(c.test, names), *(c.test.trials if c.test else ("", "")))
         for c in section.comparisons
-    )
-    return _csv((*names, "trial_a", "trial_b"), rows)
+    )  # fmt: skip
+    return _csv(heads, rows)
+
+
+def _fields(values: object, names: Sequence[str]) -> list[Any]:
+    return ["" if values is None else getattr(values, name) for name in names]
 
 
 def claims_csv(report: Report) -> str:
     """Every pair or row of every claim: what the paper prints, ours, and what follows."""
-    heads = ("claim", "text", "where", "kind", "verdict", "scope", "pair", "paper", "ours", "n", "finding", "trials")
-    rows = []
+    heads = ("claim", "about", "text", "where", "kind", "verdict", "scope", "pair", "paper", "ours", "n", "finding",
+             "trials")  # fmt: skip
+    rows: list[Sequence[str]] = []
     for v in report.verdicts:
-        common = (v.claim.id, v.claim.text, v.claim.where, v.claim.kind, v.outcome, v.scope)
+        common = (v.claim.id, v.claim.about, v.claim.text, v.claim.where, v.claim.kind, v.outcome, v.scope)
         rows += [(*common, f.what, f.paper, f.ours, f.n, f.answer, " ".join(f.trials)) for f in v.findings]
         rows += [(*common, "", "", "", "", f"missing: {why}", "") for why in dict.fromkeys(v.missing)]
     return _csv(heads, rows)

@@ -11,6 +11,7 @@ of the pool; a pair with such a row has the interval of its own paired differenc
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 from typing import Any, Final, Literal
 
@@ -151,22 +152,26 @@ def crossed_bootstrap(
         )
     pairs.check_share("level", level)
     pairs.check_count("resamples", resamples, least=1)
-    differences, random = first - second, np.random.default_rng(seed)
+    differences = first - second
     seeds, samples = differences.shape
-    drawn = np.empty(resamples)
-    for start in range(0, resamples, 256):
-        size = min(256, resamples - start)
-        by_seed, by_sample = _weights(seeds, size, random), _weights(samples, size, random)
-        drawn[start : start + size] = np.einsum("rs,rs->r", by_seed @ differences, by_sample)
+    by_seed, by_sample = _counts(seeds, resamples, seed), _counts(samples, resamples, seed + 1)
+    narrow, drawn = differences.astype(np.float32), np.empty(resamples)
+    for k in (slice(start, start + 256) for start in range(0, resamples, 256)):
+        sums = narrow @ by_sample[k].T.astype(np.float32)
+        drawn[k] = np.einsum("rs,sr->r", by_seed[k].astype(np.float32), sums) / (seeds * samples)
     tail = (1 - level) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail])
     return Interval(float(differences.mean()), float(low), float(high), level)
 
 
-def _weights(n: int, size: int, random: np.random.Generator) -> NDArray[np.float64]:
-    """How often each of n was drawn, as a share, in each of `size` draws of n."""
-    places = random.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
-    return np.bincount(places.ravel(), minlength=size * n).reshape(size, n) / n
+@lru_cache(maxsize=4)
+def _counts(n: int, size: int, seed: int) -> NDArray[np.uint8]:
+    """How often each of n was drawn in each of `size` draws of n: the same for all pairs of a report."""
+    random = np.random.default_rng(seed)
+    counts = np.empty((size, n), dtype=np.uint8)
+    for line in counts:
+        line[:] = np.minimum(np.bincount(random.integers(n, size=n), minlength=n), 255)
+    return counts
 
 
 def sign_flip(

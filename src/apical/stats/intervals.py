@@ -5,7 +5,7 @@ quantiles of the resampled differences (Efron and Tibshirani 1993, chapter 13).
 """
 
 from dataclasses import dataclass
-from math import sqrt
+from math import nan, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,13 @@ CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class Interval:
-    """A difference and the interval around it."""
+    """A difference and the interval around it; `p_value` is 1 minus the largest level whose interval excludes 0."""
 
     difference: float
     low: float
     high: float
     level: float
+    p_value: float = nan
 
 
 def bootstrap_difference(
@@ -58,7 +59,9 @@ def bootstrap_difference(
     tail = (1 - level) / 2
     low, high = sorted(sign * np.quantile(drawn, [tail, 1 - tail]) + 0.0)  # + 0.0: a zero has no sign
     difference = sign * float(np.mean([group.mean() for group in groups])) + 0.0
-    return Interval(difference, float(low), float(high), level)
+    beyond = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
+    p_value = min(1.0, 2 * (beyond + 1) / (resamples + 1))
+    return Interval(difference, float(low), float(high), level, p_value)
 
 
 def by_stratum(differences: NDArray[np.float64], strata: Numbers) -> list[NDArray[np.float64]]:
@@ -100,7 +103,7 @@ def summarise(values: Numbers, *, level: float = 0.95) -> Summary:
     """Mean, deviation and the interval mean -+ t * deviation / sqrt(n)."""
     pairs.check_share("level", level)
     numbers = pairs.check_vector("values", values)
-    n, nan = len(numbers), float("nan")
+    n = len(numbers)
     if n == 0:
         return Summary(0, nan, nan, nan, nan)
     mean = float(numbers.mean())

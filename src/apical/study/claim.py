@@ -5,19 +5,18 @@ Verdicts on them are computed where results are, in `apical.report`.
 
 import tomllib
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from apical.study.config.toml import CLAIMS, PAPER
 
-ClaimKind = Literal["better", "gain", "largest", "value", "range", "cost", "stable", "solves", "vanishing"]
+ClaimKind = Literal["better", "gain", "largest", "value", "range", "cost", "stable", "solves", "slow", "vanishing"]
 """What is checked of the rows `a` (and `b`) on `metric`:
 
-- better: every a beats its b. `pairing`: "each" pairs them in order, "all" compares every a with every b. `share` of
-  the pairs is enough.
+- better: a beats its b. `pairing`: "each" pairs them in order, "all" compares every a with every b.
 - gain: a[i] beats b[i] by paper[i] (one figure serves all) in the unit that the paper prints, points of per cent or
-  years; `bound`: about, at least or at most so much.
+  years; `bound`: about, at least or at most so much; "up-to": all pairs gain, the largest gain is so much.
 - largest: the gain of a[0] over b[0] is paper[0], and the largest of all pairs.
 - value: a[i] is about paper[i].
 - range: every a lies between paper[0] and paper[1].
@@ -25,11 +24,18 @@ ClaimKind = Literal["better", "gain", "largest", "value", "range", "cost", "stab
   ("relative", 0.15 = 15 % more) or in seconds ("absolute").
 - stable: training every a converges: no trial diverges or stays at chance.
 - solves: some trial of every a answers every point right.
-- vanishing: gradients reach every layer while the rows of `a` train.
+- slow: a does not learn more slowly than its b, which is ReLU.
+- vanishing: gradients reach every layer while a trains, as they do with its b, which is ReLU.
 
-`significant`: the difference passes the paper's test at 0.05 as well. `expected` false: the paper says that it does not
-happen (for stable: some row does not converge; for solves: no trial of any row does).
+`quantifier`: of all pairs or rows, or of most. `significant`: the paper's own test marks the gain as well. `expected`
+false: the paper says that it does not hold throughout (for solves: that no trial of any row does).
 """
+Topic = Literal[
+    "logic", "parameter counts", "curves", "improvement by ADA", "improvement by PyNADA", "RBF and Swish", "baselines",
+    "noise and imbalance", "convergence", "time",
+]  # fmt: skip
+"""What a claim is about: the page groups claims so."""
+TOPICS: tuple[Topic, ...] = get_args(Topic)
 
 
 class Claim(BaseModel):
@@ -43,6 +49,7 @@ class Claim(BaseModel):
     id: str
     text: str
     where: str
+    about: Topic
     kind: ClaimKind
     study: str = ""
     a: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -51,8 +58,8 @@ class Claim(BaseModel):
     metric: str = "accuracy"
     splits: tuple[Literal["validation", "test"], ...] = ("test",)
     scale: Literal["relative", "absolute"] = "relative"
-    bound: Literal["about", "at-least", "at-most"] = "about"
-    share: float = 1.0
+    bound: Literal["about", "at-least", "at-most", "up-to"] = "about"
+    quantifier: Literal["all", "most"] = "all"
     significant: bool = False
     expected: bool = True
     paper: tuple[float, ...] = ()

@@ -1,9 +1,9 @@
 """Check a claim of the paper on each of its pairs or rows. `verdicts` makes one verdict of these findings."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, sqrt
-from statistics import NormalDist
+from math import isfinite, log10, sqrt
+from typing import Final
 
 import numpy as np
 
@@ -12,72 +12,57 @@ from apical.report.comparison import (
     Comparison,
     Evidence,
     Ref,
-    between,
+    count_seeds,
     count_trials,
     in_words,
-    minus,
     pair_name,
     printed,
     printed_pair,
-    ratio,
     row_name,
-    samples_and_trials,
-    turned_sign,
+    scores,
 )
-from apical.report.numbers import (
-    ACCURACY,
-    SECONDS,
-    alone,
-    gain,
-    scale,
-    seconds_per_epoch,
-    show,
-    show_share,
-    solved_by,
-    test_value,
-    tested,
-)
+from apical.report.numbers import ACCURACY, SECONDS, gain, scale, show, show_share, solved_by, test_value, tested
+from apical.stats.decision import Verdict as Answer
 from apical.study.claim import Claim
 from apical.study.results import RowResults, TrialRecord
 from apical.train import metrics
 from apical.train.metrics import Metric
 
-OF_TWO = sqrt(2)
-"""A printed number comes from trials and samples like ours: a difference of the two is so much wider than one alone."""
-Rows = tuple[RowResults, RowResults]
-
-
 PARAMETERS = metrics.find("parameters")
-SIGNS = {1: "shown", 0: "open", -1: "refuted"}
-VANISHED = 1e-6
-"""A layer's gradient has vanished where its norm is below this share of the largest layer's in the same epoch."""
+WIDEST: Final = 1.0
+"""Points that the half of a prediction interval may have for a printed value to be judged by it."""
+SLOW: Final = 1.25
+"""Times ReLU's epochs that a unit may need for 95 % of ReLU's reduction of the training loss."""
+REDUCTION: Final = 0.95
+VANISHED: Final = -1.0
+"""log10 of how far the smallest layer's share of the gradient may lie below ReLU's."""
+Rows = tuple[RowResults, ...]
+Judged = Mapping[int, Rows]
+"""The pairs or rows of a claim that can be judged, by their position in it."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One pair or row of a claim: shown (+1), refuted (-1) or open (0).
+    """One pair or row of a claim: what it says of the claim.
 
     `what` names it, `paper` is what the paper prints about it ("" for nothing), `ours` the same with its interval,
-    `n` of how many samples and trials; `trials` are those it rests on.
+    `n` of how many samples and seeds ("": not measured); `trials` are those it rests on. `comparison` is the finding
+    about the pair itself, the same wherever the pair appears.
     """
 
-    sign: int
+    answer: Answer
     what: str
     ours: str
     paper: str = ""
     n: str = ""
     trials: tuple[str, ...] = ()
+    comparison: Comparison | None = None
 
     @property
     def words(self) -> str:
         """The finding in a line."""
         paper = f"; the paper: {self.paper}" if self.paper else ""
         return f"{self.what}: {self.ours}{f', n = {self.n}' if self.n else ''}{paper}"
-
-    @property
-    def answer(self) -> str:
-        """The sign as a word."""
-        return SIGNS[self.sign]
 
 
 def metric_of(claim: Claim, evidence: Evidence, position: int) -> Metric:
@@ -93,252 +78,169 @@ def refs(claim: Claim) -> list[tuple[Ref, ...]]:
     return [*pairs] if claim.b else [(claim.locate(a),) for a in claim.a]
 
 
-def find(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    """The findings of the pair (or row) at this position of a claim."""
-    yield from _KINDS[claim.kind](claim, evidence, position, rows)
+def find(claim: Claim, evidence: Evidence, judged: Judged) -> list[Finding]:
+    """The findings of a claim."""
+    return [*_KINDS[claim.kind](claim, evidence, judged)]
 
 
-def _better(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    a, b = rows
-    metric = metric_of(claim, evidence, position)
-    if metric.by_trial:
-        yield _trial_by_trial(a, b, metric, measured(a, metric), measured(b, metric))
-        return
-    if "validation" in claim.splits:
-        yield _trial_by_trial(a, b, metric, _validation(a, metric), _validation(b, metric), split="validation ")
-    if "test" in claim.splits:
-        yield (
-            _against_quoted(a, b, metric) if a.row.quoted or b.row.quoted else _on_test(a, b, claim, evidence, position)
-        )
+# Pairs of rows: by the decision over seeds.
 
 
-def _on_test(a: RowResults, b: RowResults, claim: Claim, evidence: Evidence, position: int) -> Finding:
-    metric = metric_of(claim, evidence, position)
-    comparison = _comparison(claim, evidence, position, metric)
-    if comparison is None:
-        return _incomparable(a, b)
-    sign = comparison.shown if comparison.shown == _trend(comparison) else 0
-    gap = _printed_gain(a, b, metric)
-    no_gain = comparison.gain <= 0 and _trend(comparison) <= 0
-    if sign == 0 and no_gain and gap is not None and gap > max(0.0, _wider(_ends(comparison), len(refs(claim)))[1]):
-        sign = -1
-    return _pair(sign, a, b, comparison, printed_pair(a, b, metric))
+def _better(claim: Claim, evidence: Evidence, judged: Judged) -> Iterator[Finding]:
+    for position in judged:
+        metric = metric_of(claim, evidence, position)
+        for split in claim.splits:
+            first, second = refs(claim)[position]
+            comparison = evidence.get(first, second, metric.name, split)
+            title = "" if split == "test" else f", {split} {metric.name}"
+            yield _pair(judged[position], comparison, title=title)
 
 
-def _pair(sign: int, a: RowResults, b: RowResults, comparison: Comparison, paper: str) -> Finding:
-    own = comparison.metric.name == a.part.metric
-    title = pair_name(a, b) if own else f"{pair_name(a, b)}, test {comparison.metric.name}"
-    return Finding(sign, title, in_words(a, b, comparison), paper, samples_and_trials(comparison), comparison.trials)
-
-
-def _incomparable(a: RowResults, b: RowResults) -> Finding:
-    return Finding(0, pair_name(a, b), "could not be compared")
-
-
-def _comparison(claim: Claim, evidence: Evidence, position: int, metric: Metric) -> Comparison | None:
-    a, b = refs(claim)[position]
-    return evidence.get(a, b, metric.name)
-
-
-def _trend(comparison: Comparison) -> int:
-    """Where the mean over trials points: +1 to a, -1 to b."""
-    return int(np.sign(gain(comparison.metric, comparison.over_trials.mean))) if comparison.over_trials.n else 0
-
-
-def _ends(comparison: Comparison) -> tuple[float, float]:
-    """The interval of the gain."""
-    low, high = sorted((gain(comparison.metric, comparison.low), gain(comparison.metric, comparison.high)))
-    return low, high
-
-
-def _printed_gain(a: RowResults, b: RowResults, metric: Metric) -> float | None:
-    first, second = a.row.paper.get(metric.name), b.row.paper.get(metric.name)
-    if first is None or second is None:
-        return None
-    return gain(metric, (first.value - second.value) / scale(metric))
-
-
-def _wider(ends: tuple[float, float], pairs: int) -> tuple[float, float]:
-    """The interval for another such difference, as uncertain as this one, at 95 % for all pairs of a claim together."""
-    normal = NormalDist()
-    factor = OF_TWO * normal.inv_cdf(1 - 0.025 / pairs) / normal.inv_cdf(0.975)
-    middle, half = sum(ends) / 2, (ends[1] - ends[0]) / 2
-    return middle - factor * half, middle + factor * half
-
-
-def _trial_by_trial(
-    a: RowResults, b: RowResults, metric: Metric, of_a: dict[int, float], of_b: dict[int, float], *, split: str = ""
+def _pair(
+    rows: Rows, comparison: Comparison, answer: Answer | None = None, *, title: str = "", paper: str = ""
 ) -> Finding:
-    seeds = sorted(of_a.keys() & of_b.keys())
-    title = f"{pair_name(a, b)}, {split}{metric.name}"
-    if not seeds:
-        return Finding(0, title, "not measured")
-    first, second = [of_a[s] for s in seeds], [of_b[s] for s in seeds]
-    gains = [gain(metric, x - y) for x, y in zip(first, second, strict=True)]
-    ratios = metric.by_trial and min(*first, *second) > 0
-    if ratios:
-        words, summary = ratio(first, second)
-    else:
-        summary = stats.summarise(np.subtract(first, second))
-        words = f"{show(metric, summary.mean, sign=True)} {between(metric, summary.low, summary.high)}"
-    agreed = 1 if min(gains) > 0 else -1 if max(gains) < 0 else 0
-    sign = agreed if agreed == turned_sign(metric, summary, ratios=ratios) else 0
-    words += f", better in {sum(g > 0 for g in gains)} of {len(gains)}"
-    return Finding(sign, title, words, "", count_trials(len(seeds)), _digests(a, b))
-
-
-def _against_quoted(a: RowResults, b: RowResults, metric: Metric) -> Finding:
-    """A printed number has no samples: ours must lie beyond it by two standard errors of such a difference."""
-    low, high = _quoted_ends(a, b, metric)
-    sign = 1 if low > 0 else -1 if high < 0 else 0
-    return _quoted(sign, a, b, metric, printed_pair(a, b, metric))
-
-
-def _quoted(sign: int, a: RowResults, b: RowResults, metric: Metric, paper: str) -> Finding:
-    values = [_value(result, metric) for result in (a, b)]
-    half = show(metric, 2 * OF_TWO * _largest_error(a, b, metric))
-    words = f"{minus(metric, *values)} ± {half}, one side as quoted"
-    digests = tuple(f.best.digest for f in (a, b) if f.best is not None)
-    return Finding(sign, pair_name(a, b), words, paper, _tested_on(a, b), digests)
-
-
-def _quoted_ends(a: RowResults, b: RowResults, metric: Metric) -> tuple[float, float]:
-    """The gain over a quoted number, minus and plus two standard errors."""
-    difference = gain(metric, _value(a, metric) - _value(b, metric))
-    error = 2 * OF_TWO * _largest_error(a, b, metric)
-    return difference - error, difference + error
-
-
-def _largest_error(a: RowResults, b: RowResults, metric: Metric) -> float:
-    return max(_standard_error(result.best, metric) for result in (a, b))
-
-
-def _tested_on(*rows: RowResults) -> str:
-    """How many samples and trials stand behind rows."""
-    best = next((result for result in rows if result.best is not None), None)
-    if best is None or best.best is None or best.best.test is None:
-        return ""
-    return f"{len(best.best.outputs().ids):,} samples, {count_trials(len(best.trials))}"
-
-
-def _value(result: RowResults, metric: Metric) -> float:
-    value = test_value(result.best, metric)
-    return value if value is not None else result.row.paper[metric.name].value / scale(metric)
-
-
-def _gain(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
     a, b = rows
-    metric = metric_of(claim, evidence, position)
-    wanted = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
-    paper = f"{BOUNDS[claim.bound]}{show(metric, gain(metric, wanted), sign=True)}"
-    if a.row.quoted or b.row.quoted:
-        yield _quoted(_gain_sign(claim, _quoted_ends(a, b, metric), wanted), a, b, metric, paper)
-        return
-    comparison = _comparison(claim, evidence, position, metric)
-    if comparison is None:
-        yield _incomparable(a, b)
-        return
-    yield _pair(_gain_sign(claim, _ends(comparison), wanted), a, b, comparison, paper)
-
-
-BOUNDS = {"about": "", "at-least": "at least ", "at-most": "at most "}
-
-
-def _gain_sign(claim: Claim, ends: tuple[float, float], printed: float) -> int:
-    (low, high), (lowest, highest) = ends, _wider(ends, len(refs(claim)))
-    if claim.bound == "at-least":
-        return 1 if low >= printed and low > 0 else -1 if highest < printed else 0
-    if claim.bound == "at-most":
-        return 1 if high <= printed and low > 0 else -1 if lowest > printed else 0
-    if not lowest <= printed <= highest:
-        return -1
-    return int(low <= printed <= high and low > 0)
-
-
-def _largest(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    if position == 0:
-        yield from _gain(claim, evidence, 0, rows)
-        return
-    a, b = rows
-    metric = metric_of(claim, evidence, position)
-    first = _comparison(claim, evidence, 0, metric)
-    comparison = _comparison(claim, evidence, position, metric)
-    if first is None or comparison is None:
-        yield _incomparable(a, b)
-        return
-    halves = [(ends[1] - ends[0]) / 2 for ends in (_ends(first), _ends(comparison))]
-    apart = abs(first.gain - comparison.gain) > sqrt(sum(half**2 for half in halves))
-    sign = int(np.sign(first.gain - comparison.gain)) if apart else 0
-    yield _pair(sign, a, b, comparison, printed_pair(a, b, comparison.metric))
-
-
-def _about(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    (result,) = rows
-    metric = metric_of(claim, evidence, position)
-    value = test_value(result.best, metric)
-    if value is None:
-        yield Finding(0, row_name(result), "no number")
-        return
-    wanted = claim.paper[position if len(claim.paper) > 1 else 0] / scale(metric)
-    values = [v for _, v in tested(result, metric)]
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    error = sqrt(_standard_error(result.best, metric) ** 2 + spread**2)
-    sign = 1 if abs(value - wanted) <= 2 * error else -1
-    words = f"{show(metric, value)} ± {show(metric, 2 * error)}"
-    yield Finding(sign, row_name(result), words, show(metric, wanted), _tested_on(result), _digests(result))
-
-
-def _range(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    (result,) = rows
-    metric = metric_of(claim, evidence, position)
-    value = test_value(result.best, metric)
-    if value is None:
-        yield Finding(0, row_name(result), "no number")
-        return
-    low, high = (figure / scale(metric) for figure in claim.paper[:2])
-    outside, error = max(low - value, value - high, 0.0), 2 * _standard_error(result.best, metric)
-    sign = 1 if outside == 0 else -1 if outside > error else 0
-    words, paper = f"{show(metric, value)} ± {show(metric, error)}", f"{show(metric, low)} to {show(metric, high)}"
-    yield Finding(sign, row_name(result), words, paper, _tested_on(result), _digests(result))
-
-
-def _cost(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    a, b = rows
-    metric = metric_of(claim, evidence, position)
-    of_a, of_b = measured(a, metric), measured(b, metric)
-    relative = claim.scale == "relative"
-    seeds = [seed for seed in sorted(of_a.keys() & of_b.keys()) if of_b[seed]]
-    more = [of_a[s] / of_b[s] - 1 if relative else of_a[s] - of_b[s] for s in seeds]
-    inside = [claim.paper[0] <= value <= claim.paper[1] for value in more]
-    sign = 1 if inside and all(inside) else -1 if inside and not any(inside) else 0
-    form = "+.4g"
-    percent = [(100 * v, " %") if relative else (v, "") for v in more]
-    said = " to ".join(f"{v:{form}}{unit}" for v, unit in dict.fromkeys((min(percent), max(percent)))) if more else ""
-    paper = " to ".join(f"{100 * v:+g} %" if relative else f"{v:+g}" for v in claim.paper[:2])
-    title = f"{claim.metric} of {pair_name(a, b)}"
-    yield Finding(sign, title, said or "not measured", paper, count_trials(len(more)) if more else "", _digests(a, b))
-
-
-def _stable(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    (result,) = rows
-    faults = {fault for t in result.trials if (fault := _unstable(t))}
-    if result.best is not None and _at_chance(result.best):
-        faults.add("the best trial is at chance")
-    words = ", ".join(sorted(faults)) or "every trial converged"
-    metric = evidence.metric(refs(claim)[position][0][0], result.part.metric)
-    if (value := test_value(result.best, metric)) is not None:
-        words += f", best {show(metric, value)}"
-    paper = printed(result, metric)
-    yield Finding(
-        -1 if faults else 1, row_name(result), words, paper, count_trials(len(result.trials)), _digests(result)
+    metric, seeds = comparison.metric, comparison.seeds
+    own = title or ("" if metric.name == a.part.metric else f", test {metric.name}")
+    values = [
+        [of_row[s] for s in seeds] for r in rows if len(of_row := scores(r, metric)) and of_row.keys() >= {*seeds}
+    ]
+    return Finding(
+        answer or (comparison.decision.verdict if comparison.decision else "inconclusive"),
+        f"{pair_name(a, b)}{own}",
+        in_words(comparison, *(values if len(values) == 2 else ())),
+        paper or printed_pair(a, b, metric),
+        count_seeds(comparison) if comparison.decision else "",
+        comparison.trials,
+        comparison,
     )
+
+
+def _gain(claim: Claim, evidence: Evidence, judged: Judged) -> Iterator[Finding]:
+    """ "By x", "up to x": the size of the gain, of every pair or of the largest."""
+    made = {place: _compared(claim, evidence, place) for place in judged}
+    decided = [place for place in made if made[place].decision is not None]
+    largest = max(decided, key=lambda place: _size(made[place])[0], default=None)
+    for place, comparison in made.items():
+        wanted = claim.paper[place if len(claim.paper) > 1 else 0] / scale(comparison.metric)
+        sized = claim.bound != "up-to" or place == largest
+        paper = f"{BOUNDS[claim.bound]}{show(comparison.metric, gain(comparison.metric, wanted), sign=True)}"
+        yield _pair(judged[place], comparison, _sized(claim, comparison, wanted) if sized else None, paper=paper)
+
+
+BOUNDS = {"about": "", "at-least": "at least ", "at-most": "at most ", "up-to": "up to "}
+
+
+def _compared(claim: Claim, evidence: Evidence, position: int) -> Comparison:
+    a, b = refs(claim)[position]
+    return evidence.get(a, b, metric_of(claim, evidence, position).name)
+
+
+def _size(comparison: Comparison) -> tuple[float, float, float]:
+    d = comparison.decision
+    return (d.difference, d.low, d.high) if d else (-np.inf, -np.inf, np.inf)
+
+
+def _sized(claim: Claim, comparison: Comparison, wanted: float) -> Answer | None:
+    """Whether the gain is as large as the claim says."""
+    if comparison.decision is None or comparison.verdict == "contradicted":
+        return None
+    _, low, high = _size(comparison)
+    denied = {"at-least": high < wanted, "at-most": low > wanted}.get(claim.bound, not low <= wanted <= high)
+    holds = {"at-least": low >= wanted, "at-most": high <= wanted}.get(claim.bound, low <= wanted <= high)
+    if denied:
+        return "contradicted"
+    return "supported" if holds and comparison.verdict == "supported" else "inconclusive"
+
+
+def _largest(claim: Claim, evidence: Evidence, judged: Judged) -> Iterator[Finding]:
+    """The first gain by its size; each other must be smaller."""
+    yield from _gain(claim, evidence, {0: judged[0]})
+    first = _compared(claim, evidence, 0)
+    for place in [place for place in judged if place]:
+        other = _compared(claim, evidence, place)
+        (one, low, high), (two, low_2, high_2) = _size(first), _size(other)
+        apart = isfinite(one - two) and abs(one - two) > sqrt((high - low) ** 2 + (high_2 - low_2) ** 2) / 2
+        answer: Answer = "inconclusive" if not apart else "supported" if one > two else "contradicted"
+        yield _pair(judged[place], other, answer)
+
+
+# Rows, and pairs by what else was measured.
+
+
+def _value(claim: Claim, evidence: Evidence, judged: Judged) -> Iterator[Finding]:
+    """Inside or outside of the prediction interval of one trial."""
+    for place, (result,) in judged.items():
+        metric = metric_of(claim, evidence, place)
+        wanted = claim.paper[place if len(claim.paper) > 1 else 0] / scale(metric)
+        summary = stats.summarise([v for _, v in tested(result, metric)])
+        half = (summary.high - summary.low) / 2 * sqrt(summary.n + 1) if summary.n > 1 else np.inf
+        inside = abs(summary.mean - wanted) <= half + 0.005 / scale(metric)  # the paper rounds to two digits
+        narrow = half * scale(metric) <= WIDEST
+        answer: Answer = "inconclusive" if not narrow else "supported" if inside else "contradicted"
+        words = f"{show(metric, summary.mean)} ± {show(metric, half)} for one trial"
+        yield _of_row(answer, result, words, show(metric, wanted), summary.n)
+
+
+def _range(claim: Claim, evidence: Evidence, judged: Judged) -> Iterator[Finding]:
+    """The interval of the mean within the printed range, or beside it."""
+    for place, (result,) in judged.items():
+        metric = metric_of(claim, evidence, place)
+        low, high = (figure / scale(metric) for figure in claim.paper[:2])
+        summary = stats.summarise([v for _, v in tested(result, metric)])
+        answer: Answer = "inconclusive"
+        if summary.low >= low and summary.high <= high:
+            answer = "supported"
+        elif summary.high < low or summary.low > high:
+            answer = "contradicted"
+        words = f"{show(metric, summary.mean)} ({show(metric, summary.low)} to {show(metric, summary.high)})"
+        yield _of_row(answer, result, words, f"{show(metric, low)} to {show(metric, high)}", summary.n)
+
+
+def _of_row(answer: Answer, result: RowResults, words: str, paper: str, n: int) -> Finding:
+    count = count_trials(n) if n > 1 else ""
+    return Finding(answer, row_name(result), words, paper, count, _digests(result))
+
+
+def _cost(claim: Claim, evidence: Evidence, judged: Judged) -> Iterator[Finding]:
+    """Parameters are counted; both rows have the same in every trial."""
+    low, high = claim.paper[:2]
+    for a, b in judged.values():
+        of_a, of_b = (next((t.parameters for t in r.trials if t.finished), 0) for r in (a, b))
+        more = (of_a / of_b - 1 if claim.scale == "relative" else of_a - of_b) if of_b else float("nan")
+        share = claim.scale == "relative"
+        words = f"{of_a:,} against {of_b:,} = {100 * more:+.4g} %" if share else f"{more:+,.0f}"
+        paper = " to ".join(f"{100 * v:+g} %" if share else f"{v:+g}" for v in (low, high))
+        answer: Answer = "supported" if low <= more <= high else "contradicted"
+        yield Finding(answer, f"parameters of {pair_name(a, b)}", words, paper, count_trials(1), _digests(a, b))
+
+
+def _stable(claim: Claim, evidence: Evidence, judged: Judged) -> Iterator[Finding]:
+    for place, (result,) in judged.items():
+        if all(t.state == "done" and not _losses(t) for t in result.trials):
+            yield Finding("inconclusive", row_name(result), "no training losses were recorded")
+            continue
+        faults = {fault for t in result.trials if (fault := _unstable(t))}
+        if result.best is not None and _at_chance(result.best):
+            faults.add("the best trial is at chance")
+        words = ", ".join(sorted(faults)) or "every trial converged"
+        metric = evidence.metric(refs(claim)[place][0][0], result.part.metric)
+        if (value := test_value(result.best, metric)) is not None:
+            words += f", best {show(metric, value)}"
+        answer: Answer = "contradicted" if faults else "supported"
+        count = count_trials(len(result.trials))
+        yield Finding(answer, row_name(result), words, printed(result, metric), count, _digests(result))
 
 
 def _unstable(record: TrialRecord) -> str:
     if record.state != "done":
         return f"a trial {record.state}"
-    losses = [entry["loss"] for entry in record.history if entry.get("loss") is not None]
+    losses = _losses(record)
     return "a training loss did not fall" if len(losses) > 1 and not losses[-1] < losses[0] else ""
+
+
+def _losses(record: TrialRecord) -> list[float]:
+    return [entry["loss"] for entry in record.history if entry.get("loss") is not None]
 
 
 def _at_chance(record: TrialRecord) -> bool:
@@ -350,25 +252,65 @@ def _at_chance(record: TrialRecord) -> bool:
     return value <= chance + 3 * sqrt(chance * (1 - chance) / len(labels))
 
 
-def _solves(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    (result,) = rows
-    solved = solved_by(result)
-    words = f"every point right in {show_share(solved, len(result.trials))} trials"
-    paper = printed(result, ACCURACY)
-    yield Finding(
-        1 if solved else -1, row_name(result), words, paper, count_trials(len(result.trials)), _digests(result)
+def _solves(claim: Claim, evidence: Evidence, judged: Judged) -> Iterator[Finding]:
+    for (result,) in judged.values():
+        solved = solved_by(result)
+        words = f"every point right in {show_share(solved, len(result.trials))} trials"
+        count = count_trials(len(result.trials))
+        answer: Answer = "supported" if solved else "contradicted"
+        yield Finding(answer, row_name(result), words, printed(result, ACCURACY), count, _digests(result))
+
+
+def _slow(claim: Claim, evidence: Evidence, judged: Judged) -> Iterator[Finding]:
+    """The ratio of the epochs that both need for 95 % of ReLU's reduction of the training loss."""
+    for rows in judged.values():
+        ratios = [ratio for t, u in _by_seed(*rows) if (ratio := _epochs_ratio(t, u)) is not None]
+        summary = stats.summarise([ratio for ratio, _ in ratios])
+        short = sum(not reached for _, reached in ratios)
+        words = f"{summary.mean:.2f} times ReLU's epochs ({summary.low:.2f} to {summary.high:.2f})"
+        words += f", {short} of {summary.n} trials end before" if short else ""
+        answer = _bounded(summary.low > SLOW, summary.high <= SLOW and not short)
+        yield _of_pair(answer, rows, words, summary.n, missing="no training losses of equal seeds were recorded")
+
+
+def _epochs_ratio(record: TrialRecord, base: TrialRecord) -> tuple[float, bool] | None:
+    """And whether the trial gets there: one that does not needs more epochs than it has. None without losses."""
+    losses, reference = _losses(record), _losses(base)
+    if not losses or len(reference) < 2 or not min(reference) < reference[0]:
+        return None
+    bound = reference[0] - REDUCTION * (reference[0] - min(reference))
+    own, theirs = (
+        next((k for k, x in enumerate(line, 1) if x <= bound), len(line) + 1) for line in (losses, reference)
     )
+    return own / theirs, own <= len(losses)
 
 
-def _vanishing(claim: Claim, evidence: Evidence, position: int, rows: tuple[RowResults, ...]) -> Iterator[Finding]:
-    (result,) = rows
-    shares = [share for t in result.trials for share in smallest_gradient_shares(t)]
-    if not shares:
-        yield Finding(0, row_name(result), "no gradients were recorded")
-        return
-    words = f"the smallest layer's gradient is at least {min(shares):.1e} of the largest's"
-    sign = 1 if min(shares) >= VANISHED else -1
-    yield Finding(sign, row_name(result), words, "", count_trials(len(result.trials)), _digests(result))
+def _vanishing(claim: Claim, evidence: Evidence, judged: Judged) -> Iterator[Finding]:
+    """log10 of the smallest layer's share of the gradient, A's over ReLU's, with equal seeds."""
+    for rows in judged.values():
+        shares = [(smallest_gradient_shares(t), smallest_gradient_shares(u)) for t, u in _by_seed(*rows)]
+        ratios = [log10(max(min(x), 1e-12) / max(min(y), 1e-12)) for x, y in shares if x and y]
+        summary = stats.summarise(ratios)
+        words = f"smallest layer's gradient {10**summary.mean:.2g} times ReLU's" if ratios else ""
+        words += f" ({10**summary.low:.2g} to {10**summary.high:.2g})" if summary.n > 1 else ""
+        answer = _bounded(summary.high < VANISHED, summary.low > VANISHED)
+        yield _of_pair(answer, rows, words, summary.n, missing="no gradients of equal seeds were recorded")
+
+
+def _bounded(denied: bool, holds: bool) -> Answer:
+    return "contradicted" if denied else "supported" if holds else "inconclusive"
+
+
+def _of_pair(answer: Answer, rows: Rows, words: str, n: int, *, missing: str) -> Finding:
+    """Without two seeds there is no interval, and nothing is judged."""
+    if n < 2:
+        return Finding("inconclusive", pair_name(*rows), missing)
+    return Finding(answer, pair_name(*rows), words, "", f"{n:,} seeds", _digests(*rows))
+
+
+def _by_seed(a: RowResults, b: RowResults) -> list[tuple[TrialRecord, TrialRecord]]:
+    others = {t.seed: t for t in b.trials if t.finished}
+    return [(t, others[t.seed]) for t in a.trials if t.finished and t.seed in others]
 
 
 def smallest_gradient_shares(record: TrialRecord) -> list[float]:
@@ -381,43 +323,60 @@ def smallest_gradient_shares(record: TrialRecord) -> list[float]:
     return shares
 
 
-def measured(result: RowResults, metric: Metric) -> dict[int, float]:
-    """Seconds per epoch, parameters or the error on a curve of each finished trial, by seed."""
-    values = {t.seed: _measure(t, metric) for t in result.trials if t.finished}
-    return {seed: float(value) for seed, value in values.items() if value}
-
-
-def _measure(record: TrialRecord, metric: Metric) -> float | None:
-    if metric == SECONDS:
-        return seconds_per_epoch(record) if alone(record) else None
-    return record.parameters if metric == PARAMETERS else test_value(record, metric)
-
-
-def _validation(result: RowResults, metric: Metric) -> dict[int, float]:
-    values = {t.seed: t.validation.get(metric.name) for t in result.trials}
-    return {seed: value for seed, value in values.items() if value is not None and isfinite(value)}
-
-
-def _standard_error(record: TrialRecord | None, metric: Metric) -> float:
-    """Of a share of the test samples; 0 for what is no share."""
-    value = test_value(record, metric)
-    if record is None or value is None or scale(metric) == 1:
-        return 0.0
-    return sqrt(value * (1 - value) / len(record.outputs().ids))
-
-
 def _digests(*rows: RowResults) -> tuple[str, ...]:
     return tuple(t.digest for result in rows for t in result.trials)
 
 
-_KINDS: dict[str, Callable[[Claim, Evidence, int, tuple[RowResults, ...]], Iterator[Finding]]] = {
+# Seconds: the interleaved timings of benchmarks/epochs.py, never those of trials that ran beside others.
+
+
+def timed(claim: Claim) -> bool:
+    """True where a claim is about seconds."""
+    return claim.metric == SECONDS.name
+
+
+def find_times(claim: Claim, evidence: Evidence, units: Sequence[tuple[tuple[str, str], ...]]) -> list[Finding]:
+    """The findings of a claim on seconds; `units` are (network, unit) of both rows of each pair."""
+    findings = []
+    for (network, unit), (_, base) in units:
+        ratio = _time_ratio(evidence, network, unit, base)
+        title = f"seconds of {unit} against {base} ({network})"
+        if ratio is None:
+            findings.append(Finding("inconclusive", title, "not timed: python benchmarks/epochs.py --csv FILE"))
+            continue
+        middle, low, high, rounds = ratio
+        words = f"{middle:.2f} times as long ({low:.2f} to {high:.2f})"
+        if claim.kind == "better":
+            answer, paper = _bounded(low > 1, high < 1), "shorter"
+        else:
+            least, most = (1 + share for share in claim.paper[:2])
+            answer, paper = (
+                _bounded(high < least or low > most, least <= low and high <= most),
+                f"{least:g} to {most:g}",
+            )
+        findings.append(Finding(answer, title, words, paper, f"{rounds} rounds"))
+    return findings
+
+
+def _time_ratio(evidence: Evidence, network: str, unit: str, base: str) -> tuple[float, float, float, str] | None:
+    own, other = (evidence.timings.get((network, name)) for name in (unit, base))
+    if own is None or other is None:
+        return None
+    (middle, low, high), (by, least, most) = (
+        [float(t[key]) for key in ("ratio_to_relu", "low", "high")] for t in (own, other)
+    )
+    return middle / by, low / most, high / least, own["rounds"]
+
+
+_KINDS: dict[str, Callable[[Claim, Evidence, Judged], Iterator[Finding]]] = {
     "better": _better,
     "gain": _gain,
     "largest": _largest,
-    "value": _about,
+    "value": _value,
     "range": _range,
     "cost": _cost,
     "stable": _stable,
     "solves": _solves,
+    "slow": _slow,
     "vanishing": _vanishing,
 }

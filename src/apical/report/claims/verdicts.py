@@ -1,73 +1,86 @@
-"""Which claims of the paper do the studies of a report reproduce? The rules in words, the verdicts, the protocol."""
+"""Which claims of the paper do the studies of a report support? The rule in words, the verdicts, the protocol."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import comb
 from typing import Any, Literal, get_args
 
-from apical.report.claims.findings import VANISHED, Finding, find, metric_of, refs
-from apical.report.comparison import LEVEL, Evidence, Pair
+from apical import stats
+from apical.report.claims.findings import (
+    PARAMETERS,
+    SLOW,
+    WIDEST,
+    Finding,
+    find,
+    find_times,
+    refs,
+    timed,
+)
+from apical.report.comparison import LEVEL, MARGIN, Evidence
+from apical.report.numbers import kind_of
 from apical.study.claim import Claim
 from apical.study.model import Part, Row, Study
 from apical.study.results import RowResults
 
-Outcome = Literal[
-    "reproduced", "reproduced where run", "not reproduced", "not reproduced where run", "undecided", "no verdict"
-]
+Outcome = Literal["supported", "supported where run", "contradicted", "negligible", "inconclusive", "not run"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-"""`where run`: on the pairs or rows that this report has, while others are missing that could change the answer."""
+"""`supported where run`: by all pairs or rows that this report has, while others are missing."""
+OPPOSITE: Mapping[str, Any] = {"supported": "contradicted", "contradicted": "supported"}
 
 RULES = {
     "who is judged": (
-        "Finished rows of the paper's own protocol. Quick variants, partial data, changed settings (a coarser grid, "
-        "fewer trials) and unfinished rows give no verdict."
+        "Finished rows of the paper's own protocol, with two or more seeds. Quick variants, partial data, changed "
+        "settings (a coarser grid, fewer trials) and unfinished rows are not judged."
     ),
-    "how": (
-        "Each pair or row of a claim is shown, refuted or open. Reproduced: all are shown (or the share that the "
-        "claim asks for). Not reproduced: so many are refuted that this cannot be. Else undecided at this number "
-        "of samples and trials. Where the paper says that something does not happen, the answer is turned round. "
-        "A claim of which only some pairs or rows were run is judged on these, and says so: reproduced (or not) "
-        "where run. One refuted pair refutes a claim about all, whatever is missing."
+    "a pair": (
+        "The mean over seeds of A - B on the test split, with the 95 % interval of Student's t; the variance is pooled "
+        "over the network's rows. Supported: the interval of the gain lies above 0. Contradicted: below 0. Negligible: "
+        f"the 90 % interval lies within the margin ({MARGIN:g} points of accuracy; of other scores {MARGIN:g} times "
+        "the deviation of one trial). Else inconclusive. A pair has one finding wherever it appears. A printed gain is "
+        "inside or outside of the 95 % prediction interval of one more pair of trials, which decides nothing."
     ),
-    "better": (
-        "Shown: the best trials (by validation) differ in the claimed direction, the exact test's p adjusted by "
-        f"Holm over all tests of the study is at most {LEVEL}, the 95 % bootstrap interval of the difference "
-        "excludes 0, and the mean over trials with equal seeds points the same way. Refuted: all of that the other "
-        "way round; or neither the best trials nor the mean over trials show a gain, and the interval, made wider "
-        "(see gain), lies below the printed difference. On validation, for seconds and for errors on a "
-        "curve: shown where every trial with equal seeds agrees and the 95 % interval of the mean (of the ratio, for "
-        "seconds and curves) does too, refuted where all that is the other way round. Against a quoted number: two "
-        "standard errors of the difference of two such shares beyond it."
+    "all": (
+        "Supported if every pair is, contradicted if any is after Holm's correction over the pairs run, negligible if "
+        "every pair is, else inconclusive. With pairs that were not run it is at best supported where run. Where the "
+        "paper says that something does not hold throughout, the answer is turned round."
+    ),
+    "most": (
+        "Supported if more than half of the pairs are, by a one-sided binomial test at 0.05; contradicted if more than "
+        "half are not. Of significant gains the pairs are counted that the paper's own test marks (McNemar's "
+        "chi-square without correction at 0.05, on the trials that are best by validation)."
     ),
     "gain": (
-        "Shown: the interval of the difference contains the printed gain (or lies wholly above it for at least, "
-        "below it for at most) and lies above 0. Refuted: made wider, it excludes the printed gain (lies wholly below "
-        "it for at least, above it for at most). Else open. Made wider: by the square root of 2, because the printed "
-        "difference is as uncertain as ours, and to 95 % for all pairs of the claim together, run or not (Bonferroni). "
-        "So a pair may be refuted in a claim about itself and open in one about many."
+        "By x, up to x: supported if the pairs are and the interval of the gain (of the largest, for up to) contains "
+        "x; contradicted if it excludes x, or the pair is contradicted. At least x needs the lower bound at x or "
+        "above, and is contradicted by an upper bound below x; at most x the other way round, with a supported gain."
     ),
-    "largest": (
-        "The first gain as above. Another gain is shown to be smaller, or refuted by being larger, where the two "
-        "differ by more than the root of the sum of squares of their intervals' half widths. Else open."
+    "largest": "The first gain as above; another is smaller or larger where the two differ beyond both intervals.",
+    "value": (
+        f"Inside or outside of the 95 % prediction interval of one trial, of {WIDEST:g} point at most to each side; "
+        "wider ones are inconclusive."
     ),
-    "value": "Shown: within two standard errors of sample and trials together of the printed value. Else refuted.",
-    "range": "Shown: inside the printed range. Refuted: outside by more than two standard errors. Else open.",
+    "range": "Supported: the 95 % interval of the mean lies inside. Contradicted: outside. Else inconclusive.",
     "cost": (
-        "Parameters, or the median seconds per epoch after the first, beyond the other row's: shown where every "
-        "trial lies in the printed range, refuted where every trial lies outside. Times are those of this "
-        "machine, and of trials that shared no program with others."
+        "Parameters are counted. Seconds are the interleaved timings of benchmarks/epochs.py with the interval of the "
+        "median: supported inside of the printed range, contradicted outside. Seconds of another machine decide "
+        "nothing."
     ),
     "stable": (
-        "Shown: no trial diverged or failed, every training loss fell, and the best trial is right more often "
-        "than the largest class alone explains (three standard errors). Else refuted."
+        "Supported: no trial diverged or failed, every training loss fell, and the best trial is right more often "
+        "than the largest class alone explains (three standard errors). Else contradicted."
     ),
     "solves": (
-        "Shown: at least one trial answers every point right. Else refuted. How many of them do is printed with its "
-        "95 % interval (Wilson's)."
+        "Supported: at least one trial answers every point right. Else contradicted. How many of them do is printed "
+        "with its 95 % interval (Wilson's)."
+    ),
+    "slow": (
+        "The ratio of the epochs that A and ReLU need for 95 % of ReLU's reduction of the training loss, mean over "
+        f"seeds. Not slow is supported by an upper bound of at most {SLOW:g}, contradicted by a lower bound above it; "
+        "trials that end before count as one epoch more than they have, and support nothing."
     ),
     "vanishing": (
-        f"Shown: in no epoch of any trial is a layer's gradient norm below {VANISHED:g} of the largest layer's. "
-        "Else refuted."
+        "The smallest layer's share of the gradient against ReLU's own: supported if the lower bound of the mean over "
+        "seeds is above a tenth, contradicted if the upper bound is below."
     ),
 }
 
@@ -100,55 +113,63 @@ class Verdict:
         return f"judged on {self.judged} of {self.judged + len(self.missing)} {noun}"
 
 
-# Which claims of the paper do the studies of a report reproduce? By `apical.report.claims.verdicts`.
-
 SAID = 3
 """How many findings the reason of a verdict names."""
 
 
 def relevant(claims: Iterable[Claim], evidence: Evidence) -> list[Claim]:
-    """The claims that name at least one row of the report."""
-    return [claim for claim in claims if any(evidence.row(ref) for refs_ in refs(claim) for ref in refs_)]
-
-
-def needed_tests(claim: Claim, evidence: Evidence) -> Iterator[Pair]:
-    """The paired tests that a claim needs, of rows that the report has."""
-    for position, pair in enumerate(refs(claim)):
-        rows = [evidence.row(ref) for ref in pair]
-        if len(pair) == 2 and rows[0] is not None and rows[1] is not None:
-            metric = metric_of(claim, evidence, position)
-            if not metric.by_trial:
-                yield pair[0], pair[1], metric.name
+    """The claims that name at least one row of the report, and those on seconds where times were measured."""
+    return [
+        claim for claim in claims
+        if (timed(claim) and evidence.timings) or any(evidence.row(ref) for refs_ in refs(claim) for ref in refs_)
+    ]  # fmt: skip
 
 
 def judge(claim: Claim, evidence: Evidence, shipped: Mapping[str, Study]) -> Verdict:
     """The verdict on a claim. `shipped` holds the paper's studies by name, as they stand in the package."""
-    findings: list[Finding] = []
+    made, missing = _times(claim, evidence, shipped) if timed(claim) else _findings(claim, evidence, shipped)
+    findings = [f for f in made if f.n]
+    missing += [f.words for f in made if not f.n]  # rows without what the claim is about
+    outcome, count = _outcome(claim, findings, bool(missing))
+    judged = len(findings) // len(claim.splits)
+    return Verdict(claim, outcome, _reason(outcome, findings, missing, count), tuple(findings), tuple(missing), judged)
+
+
+def _findings(claim: Claim, evidence: Evidence, shipped: Mapping[str, Study]) -> tuple[list[Finding], list[str]]:
+    judged: dict[int, tuple[RowResults, ...]] = {}
     missing: list[str] = []
-    judged = 0
     for position, pair in enumerate(refs(claim)):
         rows = tuple(row for ref in pair if (row := evidence.row(ref)) is not None)
-        obstacle = _obstacle(pair, rows, evidence, shipped)
-        if claim.kind == "largest" and missing and not judged:
-            obstacle = missing[0]  # the gain that all others are compared with is not here
-        if obstacle:
+        if obstacle := _obstacle(claim, pair, rows, evidence, shipped):
             missing.append(obstacle)
         else:
-            here = list(find(claim, evidence, position, rows))
-            findings += [_as_claimed(claim, f) for f in here if f.n]
-            missing += [f.words for f in here if not f.n][:1]  # rows without what the claim is about
-            judged += all(f.n for f in here)
-    outcome = _outcome(claim, findings, len(missing))
-    return Verdict(claim, outcome, _reason(outcome, findings, missing), tuple(findings), tuple(missing), judged)
+            judged[position] = rows
+    if claim.kind == "largest" and 0 not in judged:  # the gain that all others are compared with is not here
+        return [], missing
+    made = find(claim, evidence, judged)
+    if claim.kind == "solves" and not claim.expected:  # no trial of any row does
+        made = [replace(f, answer=OPPOSITE.get(f.answer, f.answer)) for f in made]
+    return made, missing
 
 
-def _as_claimed(claim: Claim, finding: Finding) -> Finding:
-    """Turned round where the paper says that something does not happen."""
-    return finding if claim.expected else replace(finding, sign=-finding.sign)
+def _times(claim: Claim, evidence: Evidence, shipped: Mapping[str, Study]) -> tuple[list[Finding], list[str]]:
+    if claim.scale == "absolute":
+        return [], ["these are seconds of another machine"]
+    units = [tuple(_unit(shipped[name], key) for name, key in pair) for pair in refs(claim)]
+    return find_times(claim, evidence, units), []
+
+
+def _unit(study: Study, key: str) -> tuple[str, str]:
+    row = study.row(key)
+    return study.part(row.part).model, kind_of(row)
 
 
 def _obstacle(
-    pair: Sequence[tuple[str, str]], rows: Sequence[RowResults], evidence: Evidence, shipped: Mapping[str, Study]
+    claim: Claim,
+    pair: Sequence[tuple[str, str]],
+    rows: Sequence[RowResults],
+    evidence: Evidence,
+    shipped: Mapping[str, Study],
 ) -> str:
     """Why these rows cannot be judged; empty where they can."""
     if len(rows) < len(pair):
@@ -165,40 +186,68 @@ def _obstacle(
         if change := changed(result.row, result.part, study, shipped.get(name)):
             return f"{result.row.label} of {result.part.title} was not trained with the paper's protocol ({change})"
         tested = sum(t.test is not None for t in result.trials)
-        if tested < study.trials or result.best is None:
+        least = 1 if claim.metric == PARAMETERS.name else study.trials
+        if tested < least or result.best is None:
             return f"{result.row.label} of {result.part.title} has {tested} of {study.trials} trials"
     return ""
 
 
-def _outcome(claim: Claim, findings: Sequence[Finding], missing: int) -> Outcome:
-    """By the share of findings that must be shown; of a claim with missing rows, on those that are here."""
+def _outcome(claim: Claim, findings: Sequence[Finding], missing: bool) -> tuple[Outcome, str]:
+    """What follows from the findings, and the count that decides a claim about most."""
     if not findings:
-        return "no verdict"
-    shown, refuted = (sum(f.sign == sign for f in findings) for sign in (1, -1))
-    if claim.kind == "stable" and not claim.expected:  # one row that does not converge is enough
-        return "reproduced" if shown else "not reproduced where run" if missing else "not reproduced"
-    needed = ceil(claim.share * len(findings))
-    if refuted > len(findings) - needed:
-        return "not reproduced where run" if missing and claim.share < 1 else "not reproduced"
-    if shown >= needed:
-        return "reproduced where run" if missing else "reproduced"
-    return "undecided"
+        return "not run", ""
+    answer, count = _most(claim, findings) if claim.quantifier == "most" else (_all(claim, findings), "")
+    if not claim.expected and claim.kind != "solves":  # not throughout: one that fails is enough
+        answer = "inconclusive" if answer == "supported" and missing else OPPOSITE.get(answer, answer)
+        return answer, count
+    return ("supported where run" if answer == "supported" and missing else answer), count
 
 
-def _reason(outcome: Outcome, findings: Sequence[Finding], missing: Sequence[str]) -> str:
-    if outcome == "no verdict":
+def _all(claim: Claim, findings: Sequence[Finding]) -> Outcome:
+    decisions = [f.comparison.decision if f.comparison else None for f in findings]
+    adjusted = stats.holm([float("nan") if d is None else d.p_value for d in decisions])
+    for finding, decision, p in zip(findings, decisions, adjusted, strict=True):
+        by_pair = decision is not None and decision.verdict == "contradicted"
+        if finding.answer == "contradicted" and (not by_pair or p <= LEVEL):
+            return "contradicted"
+    if claim.significant and _most(claim, findings)[0] == "contradicted":  # all would be most
+        return "contradicted"
+    if all(f.answer == "supported" for f in findings):
+        return "supported" if not claim.significant or all(map(_marked, findings)) else "inconclusive"
+    return "negligible" if all(f.answer == "negligible" for f in findings) else "inconclusive"
+
+
+def _marked(finding: Finding) -> bool:
+    return finding.comparison is not None and bool(finding.comparison.mark)
+
+
+def _most(claim: Claim, findings: Sequence[Finding]) -> tuple[Outcome, str]:
+    held = [_marked(f) if claim.significant else f.answer == "supported" for f in findings]
+    n, k = len(held), sum(held)
+    word = "marked by the paper's test" if claim.significant else "supported"
+    count = f"{k} of {n} pairs are {word}"
+    if claim.significant and any(f.comparison is None or f.comparison.test is None for f in findings):
+        return "inconclusive", "the answers that the paper's test needs are not there"
+    if _at_least(k, n) <= LEVEL:
+        return "supported", count
+    return ("contradicted" if _at_least(n - k, n) <= LEVEL else "inconclusive"), count
+
+
+def _at_least(k: int, n: int) -> float:
+    """The probability of k or more heads in n throws of a fair coin."""
+    return float(sum(comb(n, i) for i in range(k, n + 1)) / 2**n)
+
+
+def _reason(outcome: Outcome, findings: Sequence[Finding], missing: Sequence[str], count: str) -> str:
+    if outcome == "not run":
         return _listed(list(dict.fromkeys(missing)))
-    return _listed([f.words for f in decisive(outcome, findings)])
+    return "; ".join(filter(None, (count, _listed([f.words for f in decisive(outcome, findings)]))))
 
 
 def decisive(outcome: Outcome, findings: Sequence[Finding]) -> list[Finding]:
-    """The findings that made the outcome what it is."""
-    if outcome == "undecided":
-        return [f for f in findings if f.sign <= 0]
-    if outcome in ("not reproduced", "not reproduced where run"):
-        worst = min(f.sign for f in findings)
-        return [f for f in findings if f.sign == worst]
-    return list(findings)
+    """The findings that made the outcome what it is; all of them where none did alone."""
+    wanted = {"contradicted": ("contradicted",), "inconclusive": ("inconclusive", "negligible", "contradicted")}
+    return [f for f in findings if f.answer in wanted.get(outcome, ())] or list(findings)
 
 
 def _listed(sentences: Sequence[str]) -> str:

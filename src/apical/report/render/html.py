@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from apical import imports
-from apical.report.charts import Palette, Pictures
+from apical.report.charts import Forest, Palette, Pictures
 from apical.report.claims.verdicts import OUTCOMES, decisive
+from apical.report.comparison import with_interval
 from apical.report.difference import StudyDiff
 from apical.report.draw import inline
-from apical.report.gathering import Report, Section, Trial, progress
+from apical.report.gathering import Report, Section, Trial, by_topic, counted, progress
 from apical.report.numbers import show, show_count, show_p
 from apical.report.tables import columns_of
 
@@ -46,8 +47,11 @@ def page(
             ),
             anchor=_anchors(markup),
             on_page={t.digest for section in report.sections for t in section.trials},
-            is_wide=lambda chart: isinstance(chart, Pictures),
+            is_wide=lambda chart: isinstance(chart, Pictures | Forest),
             show=show,
+            with_interval=with_interval,
+            by_topic=by_topic,
+            counted=counted,
             show_p=show_p,
             show_count=show_count,
             variable=report.palette.variable,

@@ -3,10 +3,11 @@
 import unicodedata
 from collections.abc import Sequence
 
-from apical.report.charts import Chart, Pictures, slug
+from apical.report.charts import Chart, Forest, Pictures, slug
 from apical.report.claims.verdicts import Verdict
+from apical.report.comparison import with_interval
 from apical.report.gathering import Report, Section, marks, progress
-from apical.report.numbers import Data, show_p
+from apical.report.numbers import Data
 from apical.report.tables import Cell, Table, columns_of
 
 _COMMANDS = {
@@ -32,11 +33,12 @@ HEAD = r"""\documentclass[10pt]{article}
 
 
 MARKED = (
-    r"$^\dagger$, $^\ddagger$: better than the group's baseline at 0.05, 0.01. Bold: best of its group. $p$: against "
-    r"the group's baseline and against its best other row ($\uparrow$ better, $\downarrow$ worse), in brackets "
-    "adjusted by Holm for all tests of the study."
+    r"$^\dagger$, $^\ddagger$: better than the group's baseline at 0.05, 0.01 by McNemar's test of the best trials. "
+    "Bold: best of its group. Baseline, rival: mean over seeds of the difference from the group's baseline and from "
+    r"its best other row, the first with its 95 \% interval ($\uparrow$ supported, $\downarrow$ contradicted, "
+    r"$\approx$ negligible)."
 )
-ARROWS = {"better": r"$\uparrow$ ", "worse": r"$\downarrow$ ", "": ""}
+ARROWS = {"supported": r"$\uparrow$ ", "contradicted": r"$\downarrow$ ", "negligible": r"$\approx$ "}
 CHOSEN, DIFFERENCE = "the trial that is best by validation.", " Diff.: ours $-$ paper."
 
 
@@ -57,8 +59,8 @@ def latex(report: Report) -> str:
 
 
 def _figures(charts: Sequence[Chart]) -> list[str]:
-    """Two in a line; sheets of pictures have one to themselves."""
-    wide = [c for c in charts if isinstance(c, Pictures)]
+    """Two in a line; sheets of pictures and forest plots have one to themselves."""
+    wide = [c for c in charts if isinstance(c, Pictures | Forest)]
     names = [rf"\includegraphics[width=0.48\linewidth]{{figures/{c.name}.pdf}}" for c in charts if c not in wide]
     lines = [r"\hfill".join(names[k : k + 2]) + r"\par" for k in range(0, len(names), 2)]
     return [*lines, *(rf"\includegraphics[width=\linewidth]{{figures/{c.name}.pdf}}\par" for c in wide)]
@@ -123,8 +125,10 @@ def _data(data: Data) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    if cell.test is not None:  # short enough for a page: an arrow for better, worse or neither
-        return ARROWS[cell.test.direction] + escape(f"{show_p(cell.test.p_value)} ({show_p(cell.test.p_holm)})")
+    if cell.test is not None:  # short enough for a page: an arrow for the verdict, one interval
+        said = with_interval(cell.test)
+        said = said.partition(" (")[0] if cell.note else said
+        return ARROWS.get(cell.test.verdict, "") + escape(said) if cell.test.decision else "--"
     if cell.number is not None:
         text = escape(cell.number.text)
         text = (rf"\textbf{{{text}}}" if cell.strong else text) + escape(cell.mark or "")

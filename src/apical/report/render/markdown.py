@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from apical.report.claims.verdicts import Verdict
-from apical.report.gathering import Report, Section, marks, progress
-from apical.report.numbers import MISSING, Data, show_p
+from apical.report.comparison import with_interval
+from apical.report.gathering import Report, Section, by_topic, counted, marks, progress
+from apical.report.numbers import MISSING, Data
 from apical.report.tables import Cell, Table, columns_of
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$^&@-]|:(?=\S)|=(?==)|^[:=])")
@@ -33,26 +34,25 @@ def markdown(report: Report) -> str:
 
 
 def claims_page(report: Report) -> str:
-    """A page of its own: what reproduced and what did not."""
+    """A page of its own: every claim, by what it is about."""
     titles = "; ".join(escape(section.title) for section in report.sections)
     made = f"Made {report.made} by apical {report.version} from these studies: {titles}."
-    return "\n\n".join(["# What reproduced and what did not", made, *claims(report, level="##")]) + "\n"
+    return "\n\n".join(["# What the studies say about the paper's claims", made, *claims(report, level="##")]) + "\n"
 
 
 def claims(report: Report, *, level: str = "##") -> list[str]:
     """Every claim about the studies: where it stands, the paper's number, ours with interval and n, the verdict."""
     if not report.verdicts:
         return []
-    judged = [v for v in report.verdicts if v.outcome != "no verdict"]
-    unjudged = [v for v in report.verdicts if v.outcome == "no verdict"]
+    unjudged = [v for v in report.verdicts if v.outcome == "not run"]
     blocks = []
-    if judged:
+    for topic, verdicts in by_topic([v for v in report.verdicts if v.outcome != "not run"]).items():
         heads = ("Claim", "Verdict", "Compared", "The paper", "Ours, with 95 % interval", "n", "Finding")
-        rows = [row for v in judged for row in _claim(v)]
-        blocks += [f"{level} Claims", table(heads, rows)]
+        rows = [row for v in verdicts for row in _claim(v)]
+        blocks += [f"{level} Claims: {topic}", f"{len(verdicts)}: {counted(verdicts)}.", table(heads, rows)]
     if unjudged:
         rows = [(_claimed(v), escape(v.reason)) for v in unjudged]
-        blocks += [f"{level} Claims without a verdict", table(("Claim", "Why"), rows)]
+        blocks += [f"{level} Claims that were not run", table(("Claim", "Why"), rows)]
     rule = "\n".join(f"- **{escape(kind)}**: {escape(rule)}" for kind, rule in report.rules.items())
     return [*blocks, f"{level} The rule", rule]
 
@@ -129,7 +129,7 @@ def _table(results: Table) -> str:
 
 def _cell(cell: Cell) -> str:
     if cell.test is not None:
-        return escape(f"{cell.test.direction} {show_p(cell.test.p_value)} ({show_p(cell.test.p_holm)})".strip())
+        return escape(f"{with_interval(cell.test)} {cell.test.verdict}" if cell.test.decision else MISSING)
     if cell.number is not None:
         text = (f"**{cell.number.text}**" if cell.strong else cell.number.text) + (cell.mark or "")
         return f"{text} ± {cell.spread.text}" if cell.spread else text
