@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, isnan, sqrt
+from math import inf, isfinite, isnan, sqrt
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -127,8 +127,10 @@ class Comparison:
 
     @property
     def needed(self) -> float:
-        """Seeds that would show a difference of the margin."""
-        return stats.seeds_needed(self.margin, self.decision.deviation if self.decision else USUAL)
+        """Seeds that would show a difference of the margin; infinite where nothing is known of the deviation."""
+        if self.decision is not None:
+            return stats.seeds_needed(self.margin, self.decision.deviation)
+        return stats.seeds_needed(self.margin, USUAL) if self.metric.percent else inf
 
     @property
     def inside(self) -> bool | None:
@@ -407,7 +409,8 @@ def with_interval(comparison: Comparison) -> str:
     """`+0.12 (+0.01 to +0.23)`: a - b in the metric's own unit, mean over seeds; what is missing where it has none."""
     metric, d = comparison.metric, comparison.decision
     if d is None:
-        least = f"a decision needs 2 or more, {comparison.needed:.0f} to show the margin"
+        least = "a decision needs 2 or more"
+        least += f", {comparison.needed:.0f} to show the margin" if isfinite(comparison.needed) else ""
         return f"{len(comparison.seeds)} shared seeds, but {least}"
     low, high = sorted((gain(metric, d.low), gain(metric, d.high)))
     return f"{show(metric, gain(metric, d.difference), sign=True)} {between(metric, low, high)}"

@@ -131,7 +131,7 @@ def seeds_needed(difference: float, deviation: float, *, level: float = 0.05, po
 
     A normal approximation, rounded up and at least 2; infinite for a difference of 0.
     """
-    if difference == 0:
+    if abs(difference) <= 1e-9 * deviation:
         return float("inf")
     z = special.ndtri(1 - pairs.check_share("level", level) / 2) + special.ndtri(pairs.check_share("power", power))
     return float(max(2, np.ceil(round((float(z) * deviation / difference) ** 2, 9))))
