@@ -1,7 +1,11 @@
-"""The written form of a thing with settings: `name(key=value,key=value)`, where a value may be such a form itself."""
+"""The written form of a thing with settings: `name(key=value,key=value)`, where a value may be such a form itself.
+
+And of a table in a notebook: `html_table`.
+"""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from typing import Any
 
 from apical.errors import InvalidArgumentError
@@ -61,3 +65,19 @@ def _parts(text: str) -> Iterator[str]:
             yield text[start:place]
             start = place + 1
     yield text[start:]
+
+
+def html_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "", notes: Iterable[str] = ()
+) -> str:
+    """A table as notebooks show it, all texts escaped; a column without any text is left out."""
+    lines = [[str(cell) for cell in row] for row in rows]
+    used = [i for i in range(len(columns)) if any(line[i] for line in lines)]
+    head = "".join(f'<th style="text-align:left">{escape(columns[i])}</th>' for i in used)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="text-align:left">{escape(line[i])}</td>' for i in used) + "</tr>"
+        for line in lines
+    )
+    above = f"<p><strong>{escape(title)}</strong></p>" if title else ""
+    below = "".join(f"<p>{escape(note)}</p>" for note in notes)
+    return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"

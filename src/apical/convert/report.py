@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from apical import notation
 from apical.convert.branch import ApicalBranch, WiredNeuron
 from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import DEFAULT_KINDS, is_ours
@@ -146,6 +147,13 @@ class ConversionReport:
         parts = [self._headline(asked), "", table[0], "  ".join("-" * width for width in widths), *table[1:]]
         parts += [f"\n{line}" for line in self._left_out()]
         return "\n".join([*parts, "", str(self.cost)])
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what `print` shows, as a table."""
+        asked = [row for row in self.rows if row.asked]
+        cells = [[getattr(row, name) for name in COLUMNS] for row in asked]
+        notes = [*self._left_out(), str(self.cost)]
+        return notation.html_table(COLUMNS, cells, title=self._headline(asked), notes=notes)
 
     def _left_out(self) -> list[str]:
         """Activations that are not converted because nobody asked for them, with what to pass."""

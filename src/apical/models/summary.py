@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from apical import notation
 from apical.errors import InvalidArgumentError
 from apical.nn import Neuron, PyramidalConv1d, PyramidalConv2d, PyramidalConv3d, PyramidalLinear
 
@@ -37,12 +38,21 @@ class Summary:
     multiply_adds: int = 0
 
     def __str__(self) -> str:
-        head = ("name", "layer", "output", "parameters", "multiply-adds")
+        lines = [HEAD, *self._lines()]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
+        return "\n".join(_line(line, widths) for line in lines)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the same table."""
+        return notation.html_table(HEAD, self._lines())
+
+    def _lines(self) -> list[tuple[str, ...]]:
         cells = [_cells(row.name, row.layer, row.shape, row.parameters, row.multiply_adds) for row in self.rows]
         total = _cells("total", "", self.input_size, self.parameters, self.multiply_adds)
-        lines = [head, _cells("input", "", self.input_size, 0, 0), *cells, (*total[:2], "", *total[3:])]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-        return "\n".join(_line(line, widths) for line in lines)
+        return [_cells("input", "", self.input_size, 0, 0), *cells, (*total[:2], "", *total[3:])]
+
+
+HEAD = ("name", "layer", "output", "parameters", "multiply-adds")
 
 
 def _cells(name: str, layer: str, shape: tuple[int, ...], *numbers: int) -> tuple[str, ...]:

@@ -87,6 +87,13 @@ class Unit:
         )
         return f"Unit({self.kind!r}{own})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the settings as a table."""
+        rows = [(key, "learned" if value == LEARN else value) for key, value in self.settings.items() if key != "scope"]
+        shared = f"one learned value for each {self.scope}" if self.learned else ""
+        kind = "pyramidal neuron" if self.pyramidal else "standard neuron"
+        return notation.html_table(("setting", "value"), rows, title=str(self), notes=filter(None, (kind, shared)))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Unit) and (self.kind, self.settings) == (other.kind, other.settings)
 
