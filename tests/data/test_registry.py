@@ -23,7 +23,8 @@ def load(name, fabricate, **how):
 
 def test_the_names_are_those_of_the_design():
     expected = (
-        "fashion-mnist moroco utkface-gender utkface-age crema-d tiny-imagenet imagenet digits xor and or sin sinc"
+        "fashion-mnist moroco utkface-gender utkface-age crema-d tiny-imagenet imagenet digits xor and or "
+        "parity-3 parity-4 parity-5 sin sinc"
     )
     assert expected.split() == NAMES
     assert apical.data is data

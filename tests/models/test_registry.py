@@ -176,6 +176,7 @@ def test_bad_registrations_are_one_sentence(name: str, factory: Any, sentence: s
         ("mlp-2", {"inputs": 6, "hidden": [5, 4], "outputs": 3}, (2, 3), 3),
         ("mlp-approx", {}, (1,), 1),
         ("neuron", {"inputs": 6}, (2, 3), 1),
+        ("neuron", {"inputs": 6, "width": 4}, (6,), 1),
         ("lenet", {"in_channels": 3, "image_size": 20, "outputs": 4}, (3, 20, 20), 4),
         ("vgg-9", {"in_channels": 3, "image_size": 64, "outputs": 1}, (3, 64, 64), 1),
         ("resnet-18", {"in_channels": 2, "outputs": 6}, (2, 65, 94), 6),

@@ -8,10 +8,10 @@ import jsonschema
 import pytest
 
 from apical.study import Study, load, names, schema
-from apical.study.config.toml import PAPER, TEMPLATE
+from apical.study.config.toml import BEYOND, PAPER, TEMPLATE
 from apical.study.plan import plan, settings, spec_of
 
-FILES = sorted(path for path in PAPER.rglob("*.toml") if path.stem != "claims")
+FILES = sorted(path for folder in (PAPER, BEYOND) for path in folder.rglob("*.toml") if path.stem != "claims")
 EXPECTED = {  # rows that are trained, and trials with one tuning trial a setting
     "ablation-alpha": (20, 100),
     "approximation": (12, 100),
@@ -21,6 +21,8 @@ EXPECTED = {  # rows that are trained, and trials with one tuning trial a settin
     "input-noise": (42, 210),
     "label-noise": (42, 210),
     "logic": (36, 7200),
+    "parity": (168, 33600),
+    "parity-bare": (168, 33600),
     "table-crema-d": (11, 95),
     "table-fashion-cnn": (22, 190),
     "table-fashion-mlp": (22, 190),
@@ -98,10 +100,14 @@ def test_metrics_are_those_of_the_protocol(name: str) -> None:
         assert part.metric == spec_of(part).metric == wanted.get(part.name, weighted)
 
 
+def test_studies_beyond_the_paper_ask_a_question_and_no_others_do() -> None:
+    assert {name for name in names() if load(name).question is not None} == {path.stem for path in BEYOND.iterdir()}
+
+
 def test_c_is_1_on_moroco_and_0_elsewhere_unless_tuned() -> None:
     from apical import Unit
 
-    for name in names():
+    for name in (path.stem for path in FILES if path.parent == PAPER):
         if name == "logic":
             continue
         found = {Unit.parse(s).c for row in load(name).trained for s in settings(row)} - {None}

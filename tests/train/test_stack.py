@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from apical import data, models
 from apical.train import Execution, TrialSpec, losses, memory_of, metrics, stack_bytes, stack_key, unstackable_reason
+from apical.train.stack.network import StackedNetwork
 
 MLP = TrialSpec.paper("fashion-mnist", "mlp-1", unit="ada(alpha=0.3)")
 XOR = TrialSpec.paper("xor", "neuron", unit="ada")
@@ -54,6 +56,21 @@ def test_trials_that_differ_in_anything_else_do_not(change):
 def test_where_a_batch_is_the_whole_problem_seeds_may_differ():
     assert stack_key(replace(XOR, seed=1)) == stack_key(XOR)
     assert stack_key(replace(XOR, seed=1, batch=2)) != stack_key(replace(XOR, batch=2))
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada", "silu"])
+def test_neurons_that_are_added_have_in_a_stack_the_outputs_and_gradients_that_they_have_alone(unit):
+    networks = [models.create("neuron", unit, seed=seed, inputs=3, width=2) for seed in range(3)]
+    x = torch.from_numpy(data.load("parity-3").train.inputs(range(8)).numpy())
+    alone = [network(x) for network in networks]
+    wanted = [torch.autograd.grad(y.square().sum(), list(n.parameters())) for n, y in zip(networks, alone, strict=True)]
+    stack = StackedNetwork(networks)
+    outputs = stack.forward(x, keep=True)
+    torch.testing.assert_close(outputs, torch.stack([y.T for y in alone]))
+    stack.backward(2 * outputs)
+    for i, gradients in enumerate(wanted):
+        for stacked, gradient in zip(stack.parameters.all, gradients, strict=True):
+            torch.testing.assert_close(stacked.gradient[i].reshape(gradient.shape), gradient)
 
 
 @pytest.mark.parametrize(

@@ -256,8 +256,12 @@ def print_list(*, time: bool) -> None:
     """The shipped studies."""
     head = ("study", "what", "rows", "trials", "data", *(["time here", "quick"] if time else []))
     table = Table(*head, box=None, pad_edge=False)
-    for entry in _catalogue(time):
+    entries = sorted(_catalogue(time), key=lambda entry: entry.study.question is not None)
+    for before, entry in zip((None, *entries), entries, strict=False):
         study = entry.study
+        if study.question is not None and (before is None or before.study.question is None):
+            table.add_section()
+            table.add_row("", "beyond the paper", style="bold")
         needs = ", ".join(f"{name} ({state})" for name, state in entry.data.items())
         times = [clock(s) if s is not None else "?" for s in (entry.seconds, entry.quick_seconds)]
         cells = (study.name, study.source or study.title, str(entry.rows), str(entry.trials), needs)

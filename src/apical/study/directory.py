@@ -270,6 +270,8 @@ def differences(known: Study, wanted: Study) -> list[str]:
         for name in ("first_seed", "tune_trials")
         if getattr(wanted, name) != getattr(known, name)
     ]
+    if wanted.question != known.question:
+        faults.append("the question is another one, and it is fixed before the first trial")
     if wanted.trials < known.trials:
         faults.append(f"trials were {known.trials} and are {wanted.trials}")
     parts = {part.name: part.model_dump(mode="json") for part in wanted.parts}

@@ -110,6 +110,32 @@ class Group(_Frozen):
     rows: tuple[str, ...]
 
 
+class Question(_Frozen):
+    """What a study was made to answer, and the rule of the answer, fixed before it runs.
+
+    `row` is compared with each of the rows `against`, by name, in each of `parts`. The score of a trial is its test
+    `metric` or, where `reaches` is given, 1 if the metric reaches that value and 0 if not. `effect` is the smallest
+    difference of interest, in the unit of the score (0.01 is a point of accuracy), `deviation` what one pair of trials
+    was expected to have, `seeds` what then shows the effect with a probability of `power`. `yes`, `no` and `undecided`
+    say in words what each answer would mean; `apical.report` gives it.
+    """
+
+    asks: str
+    hypothesis: str
+    row: str
+    against: tuple[str, ...]
+    parts: tuple[str, ...]
+    metric: str
+    reaches: float | None = None
+    effect: float
+    deviation: float
+    power: float
+    seeds: int
+    yes: str
+    no: str
+    undecided: str
+
+
 class MetricFacts(_Frozen):
     """What tables and selection ask about a metric of the user's: fields of `apical.train.Metric`."""
 
@@ -130,11 +156,12 @@ class Study(_Frozen):
     `base` is the shipped study that this one is or varies ("" for others): the paper's claims are about it. `quick`
     marks a reduced variant. Trial k has the seed `first_seed` + k; `tune_trials` of them decide between the settings of
     a row. `stack` is how many trials may share one program. `imports` are modules that register
-    units, networks, metrics and the like: `enable` imports them. `metrics` and `colors` (of kinds of units, on light
+    units, networks, metrics and the like: `enable` imports them. `question` is what a study of one's own is to answer.
+    `metrics` and `colors` (of kinds of units, on light
     and on dark pages) are what these modules say about what the study uses; `described` fills them in.
     """
 
-    later: ClassVar[tuple[str, ...]] = ("metrics", "colors", "first_seed", "tune_trials")
+    later: ClassVar[tuple[str, ...]] = ("metrics", "colors", "first_seed", "tune_trials", "question")
 
     format: int = FORMAT
     name: str
@@ -155,6 +182,7 @@ class Study(_Frozen):
     colors: dict[str, tuple[str, str]] = {}
     first_seed: int = Field(default=0, ge=0)
     tune_trials: int = Field(default=1, ge=1)
+    question: Question | None = None
 
     def part(self, name: str) -> Part:
         """The part of that name."""

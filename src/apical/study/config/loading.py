@@ -33,8 +33,9 @@ from apical.study.config.schema import (
     printable,
 )
 from apical.study.config.toml import Document, Fault, KeyPath, refuse, row_name, slug
-from apical.study.model import Group, PaperNumber, Part, Row, Study, Value
+from apical.study.model import Group, PaperNumber, Part, Question, Row, Study, Value
 from apical.study.plan import RATE, spec_of
+from apical.train import metrics
 from apical.trust import Trust, decide, named
 
 
@@ -111,6 +112,7 @@ def _study(table: StudyTable, document: Document, sets: Sequence[str]) -> Study:
         parts=parts,
         rows=rows,
         groups=tuple(_group(group, rows) for group in groups.values() if any(r.group == group.name for r in rows)),
+        question=_question(table),
     )
     return study.described()
 
@@ -180,6 +182,28 @@ def _group(group: GroupTable, rows: Sequence[Row]) -> Group:
     return Group(name=group.name, title=group.title, baseline=group.baseline, rows=members)
 
 
+def _question(table: StudyTable) -> Question | None:
+    """The whole question, also where `only_parts` and `only_rows` leave too little to answer it."""
+    asked = table.question
+    if asked is None:
+        return None
+    parts = [part for part in table.parts if _kept(part.name, asked.parts)]
+    return Question(
+        **asked.model_dump(exclude={"parts", "against", "metric"}),
+        against=tuple(asked.against),
+        parts=tuple(part.name for part in parts),
+        metric=asked.metric or _part(parts[0], table).metric,
+        seeds=_seeds(asked.effect, asked.deviation, asked.power),
+    )
+
+
+def _seeds(effect: float, deviation: float, power: float) -> int:
+    """The seeds that a question needs."""
+    from apical.stats import seeds_needed  # noqa: PLC0415  scipy, which only a study with a question needs
+
+    return int(seeds_needed(effect, deviation, power=power))
+
+
 # All that is wrong in a study file, found at once: within fields by pydantic, then between those that are sound.
 
 
@@ -195,7 +219,7 @@ def checked(document: Document) -> StudyTable:
         errors = error.errors(include_url=False)
     faults += [_field_fault(document, item) for item in errors]
     sound = _Sound(document.values, [item["loc"] for item in errors])
-    for find in (_training_faults, _tuning_faults, _part_faults, _row_faults, _group_faults):
+    for find in (_training_faults, _tuning_faults, _part_faults, _row_faults, _group_faults, _question_faults):
         faults += [Fault(document.where(path), message) for path, message in find(sound)]
     if faults or table is None:
         raise refuse(faults)
@@ -365,6 +389,39 @@ def _group_faults(sound: _Sound) -> Messages:
         baseline = sound("groups", i, "baseline")
         if baseline and baseline not in rows:
             yield ("groups", i, "baseline"), f"no row is called {baseline!r}: {_there(rows)}"
+
+
+def _question_faults(sound: _Sound) -> Messages:
+    """A question needs its rows in its parts, a metric, and as many trials as its power asks for."""
+    if not sound.steps("question"):
+        return
+    parts, patterns = sound.named("parts"), sound("question", "parts", default=["*"]) or []
+    for i, pattern in enumerate(patterns):
+        if not any(fnmatchcase(name, pattern) for name in parts):
+            yield ("question", "parts", i), f"no part is called {pattern!r}: {_there(parts)}"
+    rows: dict[str, list[str]] = {}
+    for row in map(_table, _list(sound.values.get("rows"))):
+        rows.setdefault(row_name(row), []).extend(map(str, _list(row.get("parts")) or ["*"]))
+    asked, against = sound("question", "row"), sound("question", "against", default=[]) or []
+    for path, name in [(("row",), asked), *((("against", i), name) for i, name in enumerate(against))]:
+        absent = [part for part in parts if _kept(part, patterns) and not _kept(part, rows.get(name, []))]
+        if name and name not in rows:
+            yield ("question", *path), f"no row is called {name!r}: {_there([*rows])}"
+        elif name and absent:
+            yield ("question", *path), f"the row {name!r} is not in part {absent[0]!r}: leave that part out"
+        elif path != ("row",) and name == asked:
+            yield ("question", *path), f"{name!r} cannot be compared with itself: name another row"
+    metric = sound("question", "metric")
+    if metric and metric not in metrics.names():
+        yield ("question", "metric"), unknown("metric", metric, metrics.names())
+    effect, deviation = sound("question", "effect"), sound("question", "deviation")
+    power, trials = sound("question", "power", default=0.8), sound("trials", default=5)
+    if effect and deviation and power and trials and (needed := _seeds(effect, deviation, power)) > trials:
+        yield (
+            ("question",),
+            f"trials is {trials}, but an effect of {effect:g} with a deviation of {deviation:g} needs {needed} to be "
+            f"shown with a probability of {power:g}: train more trials, or ask for a larger effect",
+        )
 
 
 def _list(value: Any) -> list[Any]:

@@ -265,6 +265,27 @@ GROUPS = (
 """The paper's three groups, within which models have the same number of parameters."""
 
 
+class QuestionTable(_Table):
+    """What the study is to answer, and by which rule: written before it runs."""
+
+    asks: Annotated[Text, Field(description="the question, in one sentence")]
+    hypothesis: Annotated[Text, Field(description="the answer that is expected, and why")]
+    row: Annotated[Slug, Field(description="the row that the question is about")]
+    against: Annotated[list[Slug], Field(min_length=1, description="the rows that it is compared with"),
+                       AfterValidator(check_distinct)]  # fmt: skip
+    parts: Annotated[list[Text], Field(min_length=1, description="where it is compared; * stands for any letters")] = [
+        "*"
+    ]
+    metric: Annotated[Text | None, Field(description="the metric that decides; the parts' own, if left out")] = None
+    reaches: Annotated[float | None, Field(description="a trial counts 1 where its metric reaches this, else 0")] = None
+    effect: Annotated[float, Field(gt=0, description="the smallest difference of interest, in the unit of the score")]
+    deviation: Annotated[float, Field(gt=0, description="of the difference of two trials with equal seeds, expected")]
+    power: Annotated[float, Field(gt=0, lt=1, description="the probability to show the effect where it is there")] = 0.8
+    yes: Annotated[Text, Field(description="what it means if every comparison is supported")]
+    no: Annotated[Text, Field(description="what it means if one is contradicted or negligible")]
+    undecided: Annotated[Text, Field(description="what it means otherwise")]
+
+
 class QuickTable(_Table):
     """What `--quick` changes; left out: 2 trials, a tenth of the epochs, two values of each tuned parameter."""
 
@@ -302,6 +323,7 @@ class StudyTable(_Table):
     parts: Annotated[list[PartTable], Field(min_length=1)]
     rows: Annotated[list[RowTable], Field(min_length=1)]
     groups: list[GroupTable] | None = None
+    question: QuestionTable | None = None
     quick: QuickTable = QuickTable()
 
 
@@ -312,6 +334,7 @@ def fields_at(path: tuple[str | int, ...]) -> list[str]:
         "parts": PartTable,
         "rows": RowTable,
         "groups": GroupTable,
+        "question": QuestionTable,
         "quick": QuickTable,
     }
     table = inner.get(names[0], StudyTable) if names else StudyTable

@@ -140,6 +140,8 @@ def _unquoted(text: str) -> str:
 # and `groups` by their names; all other lists are replaced.
 
 PAPER = Path(__file__).parent.parent / "paper"
+BEYOND = PAPER.parent / "beyond"
+"""Studies that ask what the paper leaves open."""
 CLAIMS = "claims"
 TEMPLATE = PAPER.parent / "template.toml"
 """The file that `apical study new` writes: a study of the user's own that runs as it stands."""
@@ -193,7 +195,7 @@ def dotted(path: KeyPath) -> str:
 
 def shipped() -> dict[str, Path]:
     """The study files that come with apical, by name."""
-    paths = {path.stem: path for path in PAPER.rglob("*.toml") if path.stem != CLAIMS}
+    paths = {path.stem: path for folder in (PAPER, BEYOND) for path in folder.glob("*.toml") if path.stem != CLAIMS}
     return dict(sorted(paths.items()))
 
 

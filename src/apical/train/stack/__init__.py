@@ -65,9 +65,9 @@ def unstackable_reason(spec: TrialSpec, execution: Execution | None = None) -> s
 @cache
 def _toys() -> dict[str, int]:
     """Samples of the problems that one batch can hold."""
-    from apical.data.sets.toy import CORNERS, POINTS  # noqa: PLC0415  torch
+    from apical.data.sets.toy import RECIPES  # noqa: PLC0415  torch
 
-    return {"xor": len(CORNERS), "and": len(CORNERS), "or": len(CORNERS), "sin": POINTS, "sinc": POINTS}
+    return {recipe.name: recipe.counts[0] for recipe in RECIPES if recipe.counts}
 
 
 why_alone = unstackable_reason  # its first name

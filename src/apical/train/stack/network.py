@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from apical.errors import TrainingError
 from apical.kernels import choice, images
+from apical.models.neuron import Sum
 from apical.nn.layers import Neuron
 from apical.nn.pyramidal import _Pyramidal
 from apical.train.stack.activations import BufferPool, Fused, Parameters, Stacked, StackedActivation, kind
@@ -47,6 +48,9 @@ class StackedNetwork:
         one = layers[0]
         if isinstance(one, nn.MaxPool2d):
             self._pool(one)
+            return
+        if isinstance(one, Sum):
+            self._between.append(_Sum(self.count))
             return
         affine: list[Any] = [layer.affine if isinstance(layer, Neuron) else layer for layer in layers]
         _check(name, one, affine[0])
@@ -345,6 +349,16 @@ class _TorchPool:
 
     def __call__(self, x: Tensor) -> Tensor:
         return functional.max_pool2d(x.permute(3, 0, 1, 2), *self.options).permute(1, 2, 3, 0)
+
+
+class _Sum:
+    """(k * width, n) -> (k, n): the neurons of each trial, added."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.unflatten(0, (self.count, -1)).sum(1)  # type: ignore[no-untyped-call, no-any-return]
 
 
 Part = First | Affine | Fused | Graph | SamplesLast | Conv | Pooled
