@@ -78,6 +78,31 @@ def test_archives_are_found_by_name_and_unpacked(home, fabricate):
     assert len(data.load("utkface-age", partial=True).train) == len(data.load("utkface-gender", partial=True).train)
 
 
+def test_faces_at_another_size_have_a_folder_and_the_same_splits(home, fabricate):
+    from PIL import Image
+
+    folder = fabricate.utkface()
+    whole, small = (data.load("utkface-gender", folder, True, size=size) for size in (None, 16))
+    assert (whole.shape, small.shape) == ((3, 200, 200), (3, 16, 16))
+    assert small.description == "faces, 16 x 16 pixels in colour, male or female"
+    assert list(small.test.ids) == list(whole.test.ids)
+    assert small.train.input.mean == pytest.approx(whole.train.input.mean, abs=0.01)
+    assert [s.state for s in data.statuses() if s.recipe.name == "utkface-age"] == [
+        "partial (31 of 23,708)", "partial (31 of 23,708), 16 px",
+    ]  # fmt: skip
+    shrunk = fabricate.root / "shrunk"
+    shrunk.mkdir()
+    for path in folder.iterdir():
+        with Image.open(path) as image:
+            image.resize((16, 16)).save(shrunk / path.name)
+    with pytest.raises(DataError, match="200 x 200 are expected"):
+        data.load("utkface-gender", shrunk, True)
+    assert data.load("utkface-gender", shrunk, True, size=16).shape == (3, 16, 16)
+    for name, size, sentence in (("crema-d", 64, "has one size only"), ("utkface-age", 4, "8 to 1024 pixels")):
+        with pytest.raises(InvalidArgumentError, match=sentence):
+            data.load(name, size=size)
+
+
 def test_imagenet_reads_its_three_official_archives(home, fabricate, tmp_path):
     folder = fabricate.imagenet()
     place = tmp_path / "official"

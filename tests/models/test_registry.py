@@ -147,6 +147,7 @@ def test_a_factory_by_its_path_works_wherever_a_name_does(tmp_path: Path, monkey
         ("resnet-18", "ada", {"skip": "apical"}, "no apical dendrite to lengthen: use a pyramidal unit"),
         ("resnet-18", "pynada", {"reach": 3}, "reach is 3, but only longer apical dendrites have one"),
         ("resnet-18", "pynada", {"skip": "apical", "reach": 0}, "reach is 0, but must be a number of layers from 1 on"),
+        ("resnet-18", "ada", {"width": 0}, "width is 0, but must be a number of channels from 1 on; ResNet-18 has 64"),
         ("lenet", "ada", {"seed": -1}, "seed is -1"),
     ],
 )

@@ -45,6 +45,7 @@ def prepare(
     name: Name,
     root: Root = None,
     partial: Partial = False,
+    size: Annotated[int | None, typer.Option(min=8, help="Pixels of each side, for the images of UTKFace.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Decoding processes; all cores by default.")] = None,
 ) -> None:
     """Find or download a data set, verify it, make it ready.
@@ -54,7 +55,7 @@ def prepare(
     finds the work done. Stopped at any moment, it leaves nothing half-made behind.
     """
     with progress_bar() as report:
-        folder = data.prepare(name, root, partial=partial, workers=workers, progress=report)
+        folder = data.prepare(name, root, partial=partial, size=size, workers=workers, progress=report)
     if folder is None:
         print(f"{name} is made in memory: there is nothing to prepare")
         return

@@ -47,14 +47,14 @@ def load(
     """A data set by name, or the user's own by its path (a folder of class folders, a .csv, an .npz).
 
     What is not prepared yet is prepared first. `split` names another split where the data set has one: "actor" for
-    crema-d, "no-duplicates" for utkface-gender and utkface-age. `size` resizes the user's own images.
+    crema-d, "no-duplicates" for utkface-gender and utkface-age. `size` resizes the user's own images, and UTKFace's.
     """
     if str(name) not in RECIPES and _is_path(name):
         return load_own(Path(name).expanduser(), size=size, workers=workers, progress=progress)
-    recipe = get(str(name))
+    recipe = get(str(name)).at(size)
     if split not in recipe.splits:
         raise InvalidArgumentError(f"{name} has no split {split!r}; it has {', '.join(map(repr, recipe.splits))}")
-    folder = prepare(recipe.name, root, partial=partial, workers=workers, progress=progress)
+    folder = prepare(recipe.name, root, partial=partial, size=size, workers=workers, progress=progress)
     if recipe.make is not None:
         made = recipe.make(recipe)
         return in_memory(recipe, made) if isinstance(made, Arrays) else registered(recipe, made)

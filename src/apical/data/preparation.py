@@ -29,15 +29,17 @@ def prepare(
     root: str | Path | None = None,
     *,
     partial: bool = False,
+    size: int | None = None,
     workers: int | None = None,
     progress: Progress = silent,
 ) -> Path | None:
     """Prepare a data set, unless that is done, and give its folder; None for one that is made in memory.
 
     Without `root` the files are looked for in `APICAL_HOME`/raw/<name> and the system's folders, and downloaded where
-    that is free. With `partial`, a subset in the official layout is accepted and marked.
+    that is free. With `partial`, a subset in the official layout is accepted and marked. `size` brings the images of
+    utkface-gender and utkface-age to another size.
     """
-    recipe = get(name)
+    recipe = get(name).at(size)
     if recipe.make is not None:
         return None
     if workers is not None and workers < 1:
@@ -111,12 +113,14 @@ def statuses() -> Iterator[Status]:
         if recipe.make is not None:
             yield Status(recipe, "built in")
             continue
-        folders = [p for p in (full_folder(recipe), *partial_folders(recipe)) if (p / MANIFEST).is_file()]
+        sized = sorted(prepared_folder().glob(f"{recipe.store}-[0-9]*")) if recipe.resize else []
+        folders = [p for p in (full_folder(recipe), *partial_folders(recipe), *sized) if (p / MANIFEST).is_file()]
         if not folders:
             yield Status(recipe, "not prepared", files=present(recipe, usual_places(recipe)))
         for folder in folders:
             store = Store(folder)
-            yield Status(recipe, partial_mark(store) or "ready", store.size, folder)
+            pixels = f", {store.array('inputs').shape[-1]} px" if folder in sized else ""
+            yield Status(recipe, (partial_mark(store) or "ready") + pixels, store.size, folder)
 
 
 def partial_mark(store: Store) -> str | None:

@@ -1,7 +1,8 @@
 """What is known about a data set, and where its files are."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial as filled_in
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from apical.data.archives import Budget, Progress, is_archive, unpack
 from apical.data.split import Parts
 from apical.data.store import Draft, raw_folder
-from apical.errors import DataError, MissingDataError
+from apical.errors import DataError, InvalidArgumentError, MissingDataError
 from apical.files import reading
 
 Task = Literal["classification", "regression"]
@@ -37,8 +38,9 @@ class Recipe:
 
     `shape` is that of one input as a network sees it, unpadded; `kind` (image, audio, text, files, numbers) says how
     rows are read; `classes` is needed only where the class names are in the files. `find(folder)` gives the folder of
-    the official layout, if it is there; `build(place, draft)` fills a draft from it. Data sets small enough to be made
-    in memory have `make` instead, which gives `Arrays`, or arrays named as in an .npz.
+    the official layout, if it is there; `build(place, draft)` fills a draft from it, and takes `size` too where the
+    images `resize`. Data sets small enough to be made in memory have `make` instead, which gives `Arrays`, or arrays
+    named as in an .npz.
     """
 
     name: str
@@ -61,9 +63,10 @@ class Recipe:
     system_folders: tuple[Path, ...] = ()
     budget: Callable[[], Budget] = Budget
     streams: bool = False
+    resize: bool = False
     arrange: Callable[[Path, Budget], None] | None = None
     find: Callable[[Path], Path | None] | None = None
-    build: Callable[[Path, Draft], None] | None = None
+    build: Callable[..., None] | None = None
     download: Callable[[Path, Progress], None] | None = None
     make: "Callable[[Recipe], Arrays | Mapping[str, NDArray[Any]]] | None" = None
 
@@ -76,6 +79,21 @@ class Recipe:
     def class_count(self) -> int | None:
         """How many classes there are; None where that is unknown, or the task is regression."""
         return self.classes if self.class_names is None else len(self.class_names)
+
+    def at(self, size: int | None) -> "Recipe":
+        """The same images at `size` x `size` pixels, prepared in a folder of their own; None is the official size."""
+        if size is None or self.shape[1:] == (size, size):
+            return self
+        if not self.resize or self.build is None:
+            raise InvalidArgumentError(f"size is {size}, but {self.name} has one size only: leave size out")
+        if not 8 <= size <= 1024:
+            raise InvalidArgumentError(f"size is {size}, but {self.name} can be had at 8 to 1024 pixels")
+        official = " x ".join(map(str, self.shape[1:]))
+        return replace(
+            self, store=f"{self.store}-{size}", shape=(self.shape[0], size, size), resize=False,
+            description=self.description.replace(official, f"{size} x {size}"),
+            system_folders=(raw_folder(self.store), *self.system_folders), build=filled_in(self.build, size=size),
+        )  # fmt: skip
 
 
 def missing(recipe: Recipe, looked: Sequence[Path]) -> MissingDataError:

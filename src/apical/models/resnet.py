@@ -241,9 +241,15 @@ def resnet_18(
     stem: Stem = 224,
     skip: Skip = "identity",
     reach: int | None = None,
+    width: int = WIDTHS[0],
 ) -> ResNet:
-    """Eight blocks of two 3x3 convolutions."""
-    return _create(unit, BASIC, (2, 2, 2, 2), skip, reach, in_channels=in_channels, outputs=outputs, stem=stem)
+    """Eight blocks of two 3x3 convolutions; `width` channels in the first stage, twice as many in each further one."""
+    if not isinstance(width, int) or width < 1:
+        raise InvalidArgumentError(f"width is {width!r}, but must be a number of channels from 1 on; ResNet-18 has 64")
+    widths = tuple(width * 2**stage for stage in range(4))
+    return _create(
+        unit, BASIC, (2, 2, 2, 2), skip, reach, in_channels=in_channels, outputs=outputs, stem=stem, widths=widths
+    )
 
 
 @built_in("resnet-50", alpha_start=(0.5, 0.5))

@@ -235,7 +235,7 @@ def sketch(spec: TrialSpec) -> DataSet:
     """Random data of the shape that the spec's data set has; the data set itself where it is made in memory."""
     recipe = RECIPES.get(spec.data)
     made = recipe is None or recipe.make is not None
-    data = load(spec.data, size=spec.size) if recipe is None or made else _random(recipe)
+    data = load(spec.data, size=spec.size) if recipe is None or made else _random(recipe.at(spec.size))
     return data.padded(spec.pad) if spec.pad else data
 
 

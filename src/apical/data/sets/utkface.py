@@ -35,15 +35,19 @@ def parse_name(name: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def build(folder: Path, draft: Draft) -> None:
-    """Random 70/15/15 as in the paper, and a split in which identical files stay on one side."""
+def build(folder: Path, draft: Draft, *, size: int | None = None) -> None:
+    """Random 70/15/15 as in the paper, and a split in which identical files stay on one side.
+
+    With `size` images of any size are accepted and brought to it, the files of a smaller copy too; the splits are the
+    same.
+    """
+    shape = SHAPE if size is None else (SHAPE[0], size, size)
     paths = sorted(folder.glob("[!.]*.jpg"))
     labels = np.array([parse_name(p.name) for p in paths], np.int64).reshape(-1, 2)
     expect(len(paths), IMAGES, what="images", partial=draft.partial)
-    draft.array("inputs", (len(paths), *SHAPE), np.uint8)
-    decoded = decode_files(
-        paths, draft.path("inputs"), Decoding("image", SHAPE), workers=draft.workers, progress=draft.progress
-    )
+    draft.array("inputs", (len(paths), *shape), np.uint8)
+    decoding = Decoding("image", shape, resize=size is not None)
+    decoded = decode_files(paths, draft.path("inputs"), decoding, workers=draft.workers, progress=draft.progress)
     ids = [p.name.removesuffix(".chip.jpg") for p in paths]
     draft.save("age", labels[:, 0].astype(np.float32))
     draft.save("gender", labels[:, 1])
@@ -82,6 +86,7 @@ GENDER = Recipe(
     space="2.9 GB",
     fetch_by_hand='get "Aligned&Cropped Faces" (UTKFace.tar.gz) from https://susanqq.github.io/UTKFace/',
     archives=("*UTKFace*", "*utkface*"),
+    resize=True,
     find=find,
     build=build,
 )
