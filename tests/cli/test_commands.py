@@ -40,6 +40,14 @@ def test_help_needs_the_standard_library_alone() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
 
 
+@pytest.mark.parametrize("command", ["train", "predict", "study list"])
+def test_the_help_of_a_command_does_not_wait_for_torch(command: str) -> None:
+    code = (
+        f"import sys; from apical import cli; cli.run({[*command.split(), '--help']}); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+
+
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run([command, "-h"]) == 0

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -126,20 +128,32 @@ def test_a_new_study_file_is_valid_and_its_fields_are_in_the_schema(there, capsy
     assert set(tomllib.loads((there / "own.toml").read_text())) <= set(schema["properties"])
 
 
-def test_list_names_every_shipped_study(capsys):
-    assert cli.run(["study", "list", "--no-time"]) == 0
-    out = capsys.readouterr().out
-    assert all(name in out for name in study.names())
+def test_list_names_every_shipped_study_with_its_time_and_does_not_wait_for_torch():
+    code = "import sys; from apical import cli; cli.run(['study', 'list']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in study.names())
+    assert "?" not in done.stdout
+    assert "more than a year" in done.stdout
 
 
-def test_the_first_list_says_what_it_measures_and_the_next_has_nothing_to_say(monkeypatch, capsys):
-    monkeypatch.setattr("apical.study.listing.names", lambda: ("approximation",))
-    assert cli.run(["study", "list"]) == 0
-    said = capsys.readouterr().err.splitlines()
-    assert [line.partition(",")[0] for line in said] == ["measuring mlp-approx on sin", "measuring mlp-approx on sinc"]
-    assert all("once" in line and "--no-time" in line for line in said)
-    assert cli.run(["study", "list"]) == 0
-    assert capsys.readouterr().err == ""
+def test_list_shows_the_parts_of_one_study(capsys):
+    assert cli.run(["study", "list", "table-fashion-cnn"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[:4] for row in rows[1:3]] == [["lenet", "LeNet", "11", "95"], ["vgg-9", "VGG-9", "11", "95"]]
+    assert cli.run(["study", "list", "table-fashion"]) == 1
+    assert "unknown study 'table-fashion'; did you mean" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "about 1 s"), (40.4, "about 40 s"), (4740, "about 79 min"), (4 * 3600 + 600, "about 4 h"),
+        (33 * 86400, "about 33 days"), (86847 * 86400, "more than a year"),
+    ],
+)  # fmt: skip
+def test_an_estimate_is_said_in_one_unit(seconds, text):
+    assert screen.about(seconds) == text
 
 
 @pytest.mark.slow

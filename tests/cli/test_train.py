@@ -8,7 +8,7 @@ import pytest
 from apical import cli, data
 from apical.train import TestResult, TrialResult, loop
 
-DIGITS = ["train", "--data", "digits", "--model", "mlp-1", "--epochs", "2", "--lr", "0.01", "--threads", "1"]
+DIGITS = ["train", "--data", "digits", "--model", "mlp-1", "--epochs", "2", "--lr", "0.01"]
 
 
 @pytest.fixture
@@ -35,6 +35,12 @@ def test_no_test_leaves_the_test_split_closed(folder, capsys):
     assert cli.run([*DIGITS, "--no-test", "-o", "here"]) == 0
     assert "test" not in capsys.readouterr().out
     assert not (folder / "here" / "test.opened").exists()
+
+
+def test_a_small_network_has_one_thread_unless_told_otherwise(folder):
+    assert cli.run([*DIGITS, "--no-test", "-o", "one"]) == 0
+    assert cli.run([*DIGITS, "--no-test", "-o", "two", "--threads", "2"]) == 0
+    assert [TrialResult.load(folder / name).execution.threads for name in ("one", "two")] == [1, 2]
 
 
 def test_a_stopped_run_says_how_to_continue_and_continues(folder, capsys, monkeypatch):

@@ -3,7 +3,7 @@
 import csv
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,7 +11,9 @@ from rich.table import Table
 
 from apical.cli.options import Import, Trust, command, shown
 from apical.errors import InvalidArgumentError
-from apical.train import Prediction, predict
+
+if TYPE_CHECKING:  # it needs torch, and `--help` does not
+    from apical.train import Prediction
 
 app = command()
 
@@ -38,6 +40,8 @@ def show(
     """
     if csv_ is not None and csv_ != Path("-") and not csv_.parent.is_dir():
         raise InvalidArgumentError(f"--csv is {csv_}, but the folder {csv_.parent} does not exist: create it first")
+    from apical.train import predict  # noqa: PLC0415  torch
+
     predictions = predict(directory, inputs)
     if csv_ is None:
         _print_table(predictions, top)
@@ -49,7 +53,7 @@ def show(
         print(f"wrote {csv_}: {len(predictions)} samples")
 
 
-def _print_table(predictions: list[Prediction], top: int) -> None:
+def _print_table(predictions: "list[Prediction]", top: int) -> None:
     table = Table("sample", "prediction", "probabilities", box=None, pad_edge=False)
     for p in predictions:
         shares = list((p.probabilities or {}).items())[:top]
@@ -58,7 +62,7 @@ def _print_table(predictions: list[Prediction], top: int) -> None:
     Console(width=None if console.is_terminal else 200, markup=False, highlight=False).print(table)
 
 
-def _write_csv(predictions: list[Prediction], file: object) -> None:
+def _write_csv(predictions: "list[Prediction]", file: object) -> None:
     writer = csv.writer(file, lineterminator="\n")  # type: ignore[arg-type]
     classes = sorted(predictions[0].probabilities) if predictions and predictions[0].probabilities else []
     writer.writerow(["sample", "prediction", *classes])

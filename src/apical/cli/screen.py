@@ -1,5 +1,6 @@
 """What `apical study` shows: live progress, tables, final lines."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from apical import study
-from apical.errors import InvalidArgumentError
+from apical.errors import InvalidArgumentError, unknown
+from apical.study import listing
 from apical.study.directory import Store
 from apical.study.results import RowResults, StudyResults, TrialRecord
 from apical.train import metrics
@@ -252,31 +254,47 @@ def _scores(scores: Any) -> str:
 # --- what there is -----------------------------------------------------------------------------------------------
 
 
-def print_list(*, time: bool) -> None:
-    """The shipped studies."""
-    head = ("study", "what", "rows", "trials", "data", *(["time here", "quick"] if time else []))
+def print_list(name: str | None, *, measure: bool) -> None:
+    """The shipped studies, or the parts of one of them."""
+    entries = _catalogue(measure=measure)
+    if name is not None:
+        known = {entry.name: entry.parts for entry in entries}
+        if name not in known:
+            raise InvalidArgumentError(unknown("study", name, known))
+        entries = list(known[name])
+    cores = os.cpu_count() or 1
+    head = ("study" if name is None else "part", "what", "rows", "trials", "data", "time", "quick")
     table = Table(*head, box=None, pad_edge=False)
-    entries = sorted(_catalogue(time), key=lambda entry: entry.study.question is not None)
+    entries.sort(key=lambda entry: entry.beyond)
     for before, entry in zip((None, *entries), entries, strict=False):
-        study = entry.study
-        if study.question is not None and (before is None or before.study.question is None):
+        if entry.beyond and not (before is not None and before.beyond):
             table.add_section()
             table.add_row("", "beyond the paper", style="bold")
-        needs = ", ".join(f"{name} ({state})" for name, state in entry.data.items())
-        times = [clock(s) if s is not None else "?" for s in (entry.seconds, entry.quick_seconds)]
-        cells = (study.name, study.source or study.title, str(entry.rows), str(entry.trials), needs)
-        table.add_row(*cells, *(times if time else []))
+        needs = ", ".join(f"{data} ({state})" for data, state in entry.data.items())
+        times = (about(s) if s is not None else "?" for s in (entry.seconds, entry.quick_seconds))
+        table.add_row(entry.name, entry.what, str(entry.rows), str(entry.trials), needs, *times)
     screen().print(table)
-    print("apical study run NAME, or apical study run NAME --quick for a reduced variant")
+    workers = f"{cores} workers" if cores > 1 else "1 worker"
+    print(f"time: {workers} of one thread each, measured on {listing.machine()}; --measure measures here")
+    what = "NAME, or apical study run NAME" if name is None else f"{name} --part PART, or the same with"
+    print(f"apical study run {what} --quick for a reduced variant")
 
 
-def _catalogue(time: bool) -> "list[study.Entry]":
-    """The entries; what is measured for the first time is said on stderr while it is measured."""
+def about(seconds: float) -> str:
+    """An estimate: `about 40 s`, `about 12 min`, `about 4 h`, `about 9 days`, `more than a year`."""
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"about {round(seconds / 60)} min"
+    if seconds < 48 * 3600:
+        return f"about {round(seconds / 3600)} h"
+    return f"about {round(seconds / 86400)} days" if seconds < 365 * 86400 else "more than a year"
+
+
+def _catalogue(*, measure: bool) -> "list[study.Entry]":
+    """The entries; what is measured is said on stderr while it is measured."""
     console = screen(error=True)
-    if not time:
-        return list(study.catalogue(measure=False))
-    once = "once, to estimate times (--no-time does without)"
-    if not console.is_terminal:
-        return list(study.catalogue(progress=lambda what, *_: console.print(f"{what}, {once}")))
+    if not (measure and console.is_terminal):
+        return list(study.catalogue(measure=measure, progress=lambda what, *_: console.print(what)))
     with console.status("reading the studies") as status:
-        return list(study.catalogue(progress=lambda what, *_: status.update(f"{what}, {once}")))
+        return list(study.catalogue(measure=True, progress=lambda what, *_: status.update(what)))

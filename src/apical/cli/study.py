@@ -220,18 +220,19 @@ def schema(
     _write(output, text + "\n")
 
 
-@app.command("list", epilog=shown("apical study list"))
+@app.command("list", epilog=shown("apical study list", "apical study list table-fashion-cnn"))
 def list_(
-    time: Annotated[
-        bool, typer.Option("--time/--no-time", help="Estimate the time each takes on this machine.")
-    ] = True,
+    name: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="One of them: its parts.")] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure a few steps of every network here; takes minutes, and is kept.")
+    ] = False,
 ) -> None:
     """The studies that come with apical.
 
-    Rows, trials, time on this machine, and whether their data is ready. The first time it measures a few training steps
-    of each network, which takes a minute or so; they are kept.
+    Rows, trials, whether their data is ready, and the time with a worker on each core, from a table of measurements:
+    the one that comes with apical, or your machine's where you measured it.
     """
-    screen.print_list(time=time)
+    screen.print_list(name, measure=measure)
 
 
 @app.command(epilog=shown("apical study new my-study.toml"))

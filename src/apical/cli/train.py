@@ -1,11 +1,10 @@
 """`apical train`."""
 
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,10 +13,13 @@ from rich.progress import BarColumn, Progress, TextColumn
 from apical import trust
 from apical.cli.options import Import, Root, Trust, command, shown
 from apical.errors import InvalidArgumentError
-from apical.train import Event, Execution, TrialResult, TrialSpec, evaluate, run
-from apical.train.evaluation import OUTPUTS, TestResult
-from apical.train.loop import Callback
-from apical.train.result import stored_spec
+from apical.train import Execution, TrialSpec
+
+if TYPE_CHECKING:  # they need torch, and `--help` does not
+    from collections.abc import Iterator
+
+    from apical.train import Event, TrialResult
+    from apical.train.loop import Callback
 
 app = command()
 
@@ -51,7 +53,10 @@ def train(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     devices: Annotated[int, typer.Option(min=1, help="How many of them.")] = 1,
     strategy: Annotated[str, typer.Option(help="auto, ddp, or another of Lightning Fabric's.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch.")] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads of torch; by default 1 for MLPs and LeNet, else all cores."),
+    ] = None,
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
     wandb: Annotated[bool, typer.Option("--wandb", help="Log to Weights & Biases too.")] = False,
@@ -69,6 +74,10 @@ def train(
     history, and the test outputs. Ends with 0, with 130 where it was stopped (the last line says how to go on), with 1
     on an error.
     """
+    from apical import models  # noqa: PLC0415  torch
+    from apical.train import run  # noqa: PLC0415
+    from apical.train.result import stored_spec  # noqa: PLC0415
+
     how = Execution(
         device=device, devices=devices, strategy=strategy, threads=threads, compile=compile_,
         tensorboard=tensorboard, wandb=wandb, mlflow=mlflow, root=None if root is None else str(root),
@@ -82,6 +91,8 @@ def train(
             "dims": _values(dim), "corruptions": tuple(corrupt or ()), "convert": convert, "precision": precision,
             **_values(set_),
         })  # fmt: skip
+    if threads is None and models.stacks(spec.model):
+        how = replace(how, threads=1)  # their steps are too short to share
     folder = out or Path("runs") / spec.name
     with showing(spec) as callback:
         result = run(spec, how, folder, [callback])
@@ -120,7 +131,7 @@ def _values(pairs: list[str] | None) -> dict[str, Any]:
 
 
 @contextmanager
-def showing(spec: TrialSpec) -> Iterator[Callback]:
+def showing(spec: TrialSpec) -> "Iterator[Callback]":
     """Live progress on a terminal; elsewhere one line for each epoch, on stderr."""
     console = Console(stderr=True, highlight=False, markup=False)
     every = max(1, spec.epochs // 100)
@@ -128,7 +139,7 @@ def showing(spec: TrialSpec) -> Iterator[Callback]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=spec.epochs, words="")
 
-        def show(event: Event) -> None:
+        def show(event: "Event") -> None:
             done = event.epoch - 1 + event.batch / event.batches
             bar.update(task, description=f"epoch {event.epoch}/{event.epochs}", completed=done, words=_words(event))
             if event.record is not None and (event.epoch % every == 0 or event.epoch == event.epochs):
@@ -140,13 +151,15 @@ def showing(spec: TrialSpec) -> Iterator[Callback]:
         yield show
 
 
-def _words(event: Event) -> str:
+def _words(event: "Event") -> str:
     minutes, seconds = divmod(int(event.seconds_left), 60)
     return f"loss {event.loss:.4f}, {event.samples_per_second:,.0f} samples/s, {minutes}:{seconds:02d} left"
 
 
-def _conclude(result: TrialResult, folder: Path, *, test: bool) -> int:
+def _conclude(result: "TrialResult", folder: Path, *, test: bool) -> int:
     """The final line, of the first process alone."""
+    from apical.train.evaluation import OUTPUTS, TestResult, evaluate  # noqa: PLC0415  torch
+
     if os.environ.get("LOCAL_RANK", "0") != "0":
         return 0
     if result.state == "stopped":

@@ -1,14 +1,9 @@
 """Estimate how long a study takes, from its plan, the sizes of its data sets and the measured time of a step."""
 
-import hashlib
-import json
-import os
-import platform
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import ceil, inf
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from apical import __version__, files
-from apical.data import home, load
+from apical.data import load
 from apical.data.corruptions import Subset, parse
 from apical.data.dataset import DataSet
 from apical.data.loading import in_memory
@@ -75,21 +69,19 @@ class Step:
         return max(self.alone, self.alone + (self.stacked - self.alone) * (trials - 1) / (self.size - 1))
 
 
-def estimate(
-    plan: Plan, seconds: Mapping[str, Step], samples: Mapping[str, tuple[int, int]], *, workers: int = 1
-) -> float:
-    """Seconds that a study takes with `workers` processes, its trials in the stacks of the plan.
+def estimate(plan: Plan, seconds: Mapping[str, Step], samples: Mapping[str, tuple[int, int]]) -> dict[str, float]:
+    """Seconds of one process for each part of a study, its trials in the stacks of the plan.
 
     `seconds`: of one step with standard neurons, by part. `samples`: for training and validation, by data set.
     """
-    total = 0.0
+    total = dict.fromkeys((part.name for part in plan.study.parts), 0.0)
     for stack in (*plan.tuning_stacks, *plan.stacks(_finals(plan))):
         row = plan.study.row(stack[0].row)
         part = plan.study.part(row.part)
         branches = BRANCHES if Unit.parse(row.unit).pyramidal else 1
         work = branches * seconds[part.name].of(len(stack)) * steps(part, samples[part.data])
-        total += START + EACH * len(stack) + work
-    return total / workers
+        total[part.name] += START + EACH * len(stack) + work
+    return total
 
 
 def _finals(plan: Plan) -> list[Planned]:
@@ -178,35 +170,38 @@ def _quietly() -> Iterator[None]:
 
 # Seconds of a training step on this machine: a few steps of the real network on random data of the right shape.
 #
-# One thread, as the local engine gives a trial by default. What was measured is kept in APICAL_HOME/calibration.json.
+# One thread, as the local engine gives a trial by default.
 
 STANDARD, PYRAMIDAL = "ada", "pynada"
 
-ProgressCallback = Callable[[str, int, int], None]
 
-
-def calibrate(study: Study, *, measure: bool = True, progress: ProgressCallback | None = None) -> dict[str, Step]:
+def calibrate(
+    study: Study, known: dict[str, float], *, progress: Callable[[str, int, int], None] | None = None
+) -> dict[str, Step]:
     """Seconds of one step of each part with standard neurons, alone and in a stack.
 
-    What was not measured before is measured now or, without `measure`, left out.
+    What is not `known` is measured, and known afterwards: studies share networks.
     """
     study.enable()
-    known = _kept()
     measured: dict[str, Step] = {}
     for done, part in enumerate(study.parts):
         unit, branches = _unit(study, part)
         spec = spec_of(part, unit)
         largest = study.stack if why_alone(spec) is None else 1
         keys = {size: _key(spec, size) for size in (1, largest)}
-        left = [size for size, key in keys.items() if measure and key not in known]
+        left = [size for size, key in keys.items() if key not in known]
         if left and progress is not None:
             progress(f"measuring {spec.model} on {spec.data}", done, len(study.parts))
-        for size in left:
-            known[keys[size]] = seconds_of_step(spec, stack=size)
-            _keep(known)
-        if all(key in known for key in keys.values()):
-            measured[part.name] = Step(known[keys[1]] / branches, largest, known[keys[largest]] / branches)
+        known |= {keys[size]: seconds_of_step(spec, stack=size) for size in left}
+        measured[part.name] = Step(known[keys[1]] / branches, largest, known[keys[largest]] / branches)
     return measured
+
+
+def _key(spec: TrialSpec, stack: int) -> str:
+    """All that the time depends on: the network, its input, the batch, the stack."""
+    recipe = RECIPES.get(spec.data)
+    shape = spec.data if recipe is None or recipe.make is not None else recipe.shape
+    return repr([spec.model, spec.dims, spec.unit, shape, spec.pad, spec.size, spec.batch, spec.convert, stack])
 
 
 def _unit(study: Study, part: Part) -> tuple[str, int]:
@@ -253,34 +248,3 @@ def _random(recipe: Recipe) -> DataSet:
         inputs = draw.integers(256, size=inputs.shape, dtype=np.uint8)
     parts = Parts(rows, rows, rows)
     return in_memory(recipe, Arrays(inputs=inputs, labels=labels, ids=ids, parts=parts, class_names=names))
-
-
-# --- what was measured before -----------------------------------------------------------------------------------------
-
-
-def _path() -> Path:
-    return home() / "calibration.json"
-
-
-def _key(spec: TrialSpec, stack: int) -> str:
-    """All that the time depends on: the network, its input, the batch, the stack, the versions, the machine."""
-    recipe = RECIPES.get(spec.data)
-    shape = spec.data if recipe is None or recipe.make is not None else recipe.shape
-    what = [spec.model, spec.dims, spec.unit, shape, spec.pad, spec.size, spec.batch, spec.convert, stack]
-    where = [__version__, torch.__version__, platform.node(), platform.machine(), os.cpu_count()]
-    return hashlib.sha256(json.dumps([what, where], sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _kept() -> dict[str, float]:
-    try:
-        stored = json.loads(_path().read_text(encoding="utf-8"))
-        return {str(key): float(value) for key, value in stored.items()}
-    except (OSError, ValueError, AttributeError, TypeError):  # nothing yet, or nothing that can be read
-        return {}
-
-
-def _keep(known: dict[str, float]) -> None:
-    """A cache: where it cannot be written, it is measured again next time."""
-    with suppress(OSError):
-        _path().parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(_path(), dict(sorted(known.items())), durable=False)
