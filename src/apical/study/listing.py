@@ -22,7 +22,7 @@ TIMES = ("seconds", "quick_seconds")
 SHIPPED = Path(__file__).with_name("costs.json")
 ProgressCallback = Callable[[str, int, int], None]
 Table = dict[str, Any]
-"""`machine`, and `studies`: by name `what`, `beyond` and `parts`, by name their `what`, rows, trials, data and times."""
+"""`machine`, and `studies`: by name `what`, `beyond` and `parts`, by name `what`, rows, trials, data and times."""
 
 
 @dataclass(frozen=True)
