@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import apical
 from apical import stats
@@ -22,6 +22,9 @@ from apical.study.claim import TOPICS, claims
 from apical.study.model import Study
 from apical.study.results import StudyResults, TrialRecord
 from apical.train.metrics import Metric
+
+if TYPE_CHECKING:
+    from apical.report.question import Answer
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Section:
     deviations: tuple[str, ...] = ()
     data: tuple[Data, ...] = ()
     commands: tuple[str, ...] = ()
+    answer: "Answer | None" = None
 
     @property
     def title(self) -> str:
@@ -179,7 +183,16 @@ def _section(name: str, evidence: Evidence, shipped: Mapping[str, Study], *, pic
         deviations=deviations(results.study, shipped.get(results.study.base)),
         data=datasets(results),
         commands=_commands(results),
+        answer=_answer(results),
     )
+
+
+def _answer(results: StudyResults) -> "Answer | None":
+    if results.study.question is None:
+        return None
+    from apical.report.question import answer  # noqa: PLC0415  few studies ask one
+
+    return answer(results, results.study.question)
 
 
 def _records(results: StudyResults) -> list[Trial]:
@@ -259,6 +272,8 @@ def _summary(verdicts_: Sequence[Verdict], sections: Sequence[Section]) -> tuple
     if part := sum(bool(v.scope) for v in verdicts_):
         lines.append(f"{part} of them speak of more than was run, and are judged on what was: each says on how much.")
     for section in sections:
+        if section.answer is not None:
+            lines.append(f"{section.answer.question.asks} Answer: {section.answer.lines[-1][1]}")
         lines += _state_of(section) + _results_of(section)
     return tuple(dict.fromkeys(lines))
 

@@ -110,6 +110,10 @@ def _section(section: Section) -> list[str]:
     if not section.results.finished:
         rest = rf"This runs the rest: \texttt{{{escape(section.command)}}}"
         lines.append(rf"\textbf{{Unfinished.}} {escape(progress(section))}. {rest}" + "\n")
+    if section.answer is not None:
+        lines += [rf"\textbf{{{head}.}} {escape(text)}" + "\n" for head, text in section.answer.lines]
+        items = [rf"\item {escape(': '.join(row))}" for row in section.answer.cells[1:]]
+        lines += [r"\begin{itemize}", *items, r"\end{itemize}"] if items else []
     lines += [rf"\input{{tables/{table_file(section, table)}}}" for table in section.tables]
     lines += [_data(data) for data in section.data]
     facts = [f"{escape(k)}: {escape(v)}" for k, v in section.results.environment.items()]

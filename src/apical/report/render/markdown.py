@@ -92,6 +92,10 @@ def _section(section: Section) -> list[str]:
     blocks += [escape(line) for line in (study.source, *study.notes) if line]
     if not section.results.finished:
         blocks.append(f"**Unfinished.** {escape(progress(section))}. This runs the rest: {escape(section.command)}")
+    if section.answer is not None:
+        blocks += [f"**{head}.** {escape(text)}" for head, text in section.answer.lines]
+        heads, *rows = section.answer.cells or ((),)
+        blocks += [table(heads, [[escape(cell) for cell in row] for row in rows])] if rows else []
     for results in section.tables:
         blocks += [
             f"### {escape(results.title)}: {escape(results.heading)}",
