@@ -22,7 +22,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Finding:
-    """One comparison. `means` are the mean scores of both rows, `ours` the gain (positive is better) with its interval."""
+    """One comparison. `means` are the mean scores of both rows, `ours` the gain with its interval."""
 
     part: str
     pair: str
@@ -105,8 +105,8 @@ def _decides(q: Question, metric: Metric, results: StudyResults) -> str:
     effect = show(ACCURACY if q.reaches is not None else metric, q.effect)
     return (
         f"{labels.get(q.row, q.row)} against {others}, in {where}; {score}; smallest effect of interest "
-        f"{effect}, which {q.seeds} seeds show with a probability of {q.power:g} if two trials differ with a deviation of "
-        f"{q.deviation:g}; {results.study.trials} seeds were planned."
+        f"{effect}, which {q.seeds} seeds show with a probability of {q.power:g} if two trials "
+        f"differ with a deviation of {q.deviation:g}; {results.study.trials} seeds were planned."
     )
 
 
