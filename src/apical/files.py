@@ -1,28 +1,60 @@
 """Files that appear whole or not at all, and are read without trust. All results go through here.
 
+Every reader of bytes that may come from elsewhere is in this module, with its limits; docs/security.md has the table.
 `write` fills a temporary file beside its target, brings it to disk, and gives it the target's name in one step: a
 crash, a full disk or another process leaves the old file or the new one, never a part of one. It raises OSError; `save`
 raises a CheckpointError instead, and `using` turns what happens to a study directory into a StudyError.
 """
 
+import bz2
+import csv
 import errno
+import gzip
 import hashlib
+import io
 import json
+import lzma
 import os
 import shutil
 import stat
+import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import tarfile
+import tomllib
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import cache
+from io import FileIO
+from math import isfinite, prod
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, NoReturn
 
-from apical.errors import CheckpointError, DataError, StudyError
+from apical import imports
+from apical.errors import CheckpointError, DataError, InvalidArgumentError, StudyError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from PIL.Image import Image
+    from torch import Tensor
 
 LIMIT: Final = 1 << 26
 """Bytes; a larger file was not written by apical."""
+DEPTH, ITEMS, WHOLE, ROWS, ENTRIES = 64, 4_000_000, 1 << 64, 5_000_000, 10_000
+"""Of JSON and TOML: levels, values, and the size of whole numbers; lines of CSV; files of a trial."""
+LIMITS: Final = "APICAL_LIMITS"
+RAISED: Final = {
+    "pixels": 80_000_000,
+    "unpacked": 20 << 30,
+    "files": 500_000,
+    "array": 1 << 34,
+    "outputs": 1 << 31,
+}
+"""Pixels of an image, bytes and files of an archive, bytes of all arrays of an .npz, and of those of a tested trial."""
 CHUNK: Final = 1 << 20
 THREADS: Final = 16
 FATAL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG)
@@ -139,35 +171,93 @@ def sweep(folder: Path) -> None:
         remove(path)
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading: regular files alone, of known size, and links only where the user named the file ----------------------
+
+
+def open_file(path: str | Path, *, follow: bool = True) -> FileIO:
+    """A regular file, open for reading; a folder, FIFO, socket or device is an OSError, and nothing is waited for.
+
+    Without `follow`, so is a link: for files of trials and studies, which apical writes as plain files.
+    """
+    flags = os.O_RDONLY | _flag("O_NONBLOCK") | _flag("O_CLOEXEC") | _flag("O_BINARY")
+    if not follow:
+        refuse_link(path)
+        flags |= _flag("O_NOFOLLOW")
+    descriptor = os.open(path, flags)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "a FIFO, a socket or a device"
+            raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
+        return FileIO(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _flag(name: str) -> int:
+    return getattr(os, name, 0)
+
+
+def refuse_link(path: str | Path) -> None:
+    """An OSError where a name in a folder of ours is a link: it may lead anywhere."""
+    if os.path.islink(path):  # noqa: PTH114  called for every file of a study
+        raise OSError(errno.ELOOP, "it is a link, and apical follows none here: put the file itself there", str(path))
+
+
+def refuse_links_out(root: Path, paths: Iterable[Path]) -> None:
+    """Refuse files below `root` that a link leads out of it; links within it are fine."""
+    home, known = os.path.realpath(root), dict[str, bool]()
+    for path in paths:
+        folder = os.path.dirname(path)  # noqa: PTH120  called for millions of files
+        if folder not in known:
+            known[folder] = _within(folder, home)
+        if not known[folder] or (os.path.islink(path) and not _within(path, home)):  # noqa: PTH114
+            raise DataError(f"{path} is reached by a link that leads out of {root}: copy what it points at into {root}")
+
+
+def _within(path: str | Path, home: str) -> bool:
+    real = os.path.realpath(path)
+    return real == home or real.startswith(home.rstrip(os.sep) + os.sep)
+
+
+def read_bytes(path: str | Path, *, limit: int, follow: bool = True) -> bytes:
+    """All bytes of a regular file of at most `limit` bytes; OSError or ValueError otherwise."""
+    with open_file(path, follow=follow) as file:
+        left = os.fstat(file.fileno()).st_size
+        if left > limit:
+            raise ValueError(f"it has {left:,} bytes, more than {limit:,}")
+        parts = []
+        while left and (part := file.read(left)):
+            parts.append(part)
+            left -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """The table in a JSON file; None where the file is missing, damaged or something else."""
     try:
-        values = json.loads(read_text(path))
-    except (CheckpointError, ValueError, RecursionError):
+        values = parse_json(read_text(path))
+    except (CheckpointError, ValueError):
         return None
     return values if isinstance(values, dict) else None
 
 
 def read_text(path: Path, *, limit: int = LIMIT) -> str:
-    """The text of a small file, or one sentence that says why not."""
+    """The text of a small file of apical's own, or one sentence that says why not."""
     try:
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
-        if len(data) > limit:
-            raise CheckpointError(f"{path} is larger than {limit:,} bytes: it was not written by apical")
-        return data.decode("utf-8")
+        return read_bytes(path, limit=limit, follow=False).decode("utf-8")
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{path} is not text: it was not written by apical") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path} was not written by apical: {error}") from error
 
 
 def sha256(path: Path) -> str:
     """The hash of a file's bytes, in hexadecimal digits."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -177,6 +267,142 @@ def names(folder: Path) -> list[str]:
         return [path.name for path in folder.iterdir()]
     except OSError:
         return []
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add to a file of apical's own, in one write; never through a link, and never to a FIFO or device."""
+    refuse_link(path)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _flag("O_NOFOLLOW") | _flag("O_NONBLOCK") | _flag("O_CLOEXEC")
+    descriptor = os.open(path, flags | _flag("O_BINARY"), 0o666)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file", str(path))
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def copy_folder(source: Path, target: Path, *, without: Collection[str] = ()) -> None:
+    """Copy the files and folders of a trial; a link, FIFO or device among them is an OSError, as are too many names."""
+    left = ENTRIES
+    waiting = [(source, target)]
+    while waiting:
+        here, there = waiting.pop()
+        refuse_link(here)
+        there.mkdir()
+        for path in sorted(here.iterdir()):
+            left -= 1
+            if left < 0:
+                raise OSError(errno.EINVAL, f"it holds more than {ENTRIES:,} files", str(source))
+            if path.is_dir() and not path.is_symlink():
+                waiting.append((path, there / path.name))
+            elif path.name not in without:
+                with open_file(path, follow=False) as file, (there / path.name).open("xb") as copy:
+                    shutil.copyfileobj(file, copy, CHUNK)
+
+
+# --- text formats: ValueError says what is wrong ----------------------------------------------------------------------
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What JSON text says; ValueError where it is damaged, too deep, too long, or holds a key twice.
+
+    Numbers are finite, and whole ones have at most 64 bits: what reads them need not fear either.
+    """
+    text = text if isinstance(text, str) else text.decode("utf-8")
+    _countable(text)
+    try:
+        values = json.loads(text, object_pairs_hook=_table, parse_constant=_not_finite)
+    except RecursionError as error:
+        raise ValueError(f"it is nested deeper than {DEPTH} levels") from error
+    return _bounded(values)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """What TOML text says, within the same limits."""
+    _countable(text)
+    try:
+        values = tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"it is nested deeper than {DEPTH} levels") from error
+    _bounded(values)
+    return values
+
+
+def parse_csv(text: str) -> list[list[str]]:
+    """The rows of CSV text, without empty ones."""
+    if text.count("\n") > ROWS:
+        raise ValueError(f"it has more than {ROWS:,} lines")
+    try:
+        return [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+
+
+def _countable(text: str) -> None:
+    if text.count(",") + text.count("[") + text.count("{") > ITEMS:
+        raise ValueError(f"it has more than {ITEMS:,} values")
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"it holds the key {next(key for key in keys if keys.count(key) > 1)[:40]!r} twice")
+    return table
+
+
+def _not_finite(word: str) -> NoReturn:
+    raise ValueError(f"it holds the number {word}")
+
+
+def _bounded(values: Any) -> Any:
+    """The values, if they are not too deep and their numbers not too large."""
+    level = [values]
+    for _ in range(DEPTH + 1):
+        deeper: list[Any] = []
+        for value in level:
+            kind = type(value)
+            if kind is dict:
+                deeper += value.values()
+            elif kind is list:
+                deeper += value
+            elif kind is float and not isfinite(value):
+                raise ValueError("it holds a number that is not finite")
+            elif kind is int and not -WHOLE < value < WHOLE:
+                raise ValueError("it holds a whole number of more than 64 bits")
+        if not deeper:
+            return values
+        level = deeper
+    raise ValueError(f"it is nested deeper than {DEPTH} levels")
+
+
+# --- limits that a user may raise -------------------------------------------------------------------------------------
+
+
+def limit(name: str, default: int | None = None) -> int:
+    """How much of `name` (see RAISED) is decoded: what the user set by `--limits` or APICAL_LIMITS, or the default."""
+    given = _given(os.environ.get(LIMITS, ""))
+    return given.get(name, RAISED[name] if default is None else default)
+
+
+@cache
+def _given(text: str) -> dict[str, int]:
+    given = {}
+    for pair in filter(None, text.split(",")):
+        name, _, number = (part.strip() for part in pair.partition("="))
+        if name not in RAISED or not (number.isascii() and number.isdigit() and 0 < len(number) < 19):
+            raise InvalidArgumentError(
+                f"the limit {pair!r} is unknown: write name=number, with one of {', '.join(RAISED)}, as in "
+                f"pixels={RAISED['pixels']}"
+            )
+        given[name] = int(number)
+    return given
+
+
+def raise_it(name: str, value: int) -> str:
+    """How to raise a limit, for the end of a sentence."""
+    return f"if you trust it, raise the limit with --limits {name}={value} or {LIMITS}={name}={value}"
 
 
 # --- where apical keeps things ----------------------------------------------------------------------------------------
@@ -233,13 +459,11 @@ LFS_MARK: Final = b"version https://git-lfs"
 def read_file(path: Path, *, limit: int) -> bytes:
     """All bytes of a file of at most `limit` bytes; anything else is a DataError."""
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123  called for millions of small files
-            status = os.fstat(file.fileno())
-            if stat.S_ISREG(status.st_mode) and status.st_size <= limit:
-                return file.read()
+        return read_bytes(path, limit=limit)
     except OSError as error:
         raise unreadable(path, error) from error
-    raise DataError(f"{path} is not a file of at most {limit:,} bytes: it is not what its name says")
+    except ValueError as error:
+        raise DataError(f"{path} is not what its name says: {error}") from error
 
 
 @contextmanager
@@ -276,3 +500,307 @@ def refuse_placeholder(data: bytes, origin: object) -> None:
         )
     if head.startswith((b"<!doctype html", b"<html", b"<?xml")):
         raise DataError(f"{origin} is a web page, not data: the download was answered with HTML; fetch the file again")
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+FORMATS: Final = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+"""The decoders of Pillow that are asked: others run programs (EPS) or are seldom tested."""
+JPEG: Final = b"\xff\xd8\xff"
+BROKEN_IMAGE: Final = (
+    OSError, SyntaxError, ValueError, EOFError, TypeError, KeyError, IndexError, struct.error, zlib.error,
+    AttributeError, OverflowError, MemoryError, AssertionError, RuntimeError, NotImplementedError, Warning,
+)  # fmt: skip
+"""What Pillow's decoders raise on damaged files, and on files made to break them."""
+
+
+@cache
+def _pillow() -> tuple[Any, Any]:
+    """Pillow's module and its class of JPEG files."""
+    plugin = imports.optional("PIL.JpegImagePlugin", extra="lab")
+    return imports.optional("PIL.Image", extra="lab"), plugin.JpegImageFile
+
+
+def open_image(data: bytes, *, origin: object, mode: str | None = "RGB") -> "Image":
+    """The decoded image in `mode` (a greyscale JPEG becomes RGB), or a DataError that names `origin`.
+
+    Without a mode, the header alone is read: size and mode are known.
+    """
+    refuse_placeholder(data, origin)
+    pillow, jpeg = _pillow()
+    most = limit("pixels")
+    if most > (pillow.MAX_IMAGE_PIXELS or most):  # the user's word counts for Pillow too
+        pillow.MAX_IMAGE_PIXELS = most
+    try:
+        # Asking the JPEG decoder first, and not every decoder in turn, saves a tenth of the time of a small image.
+        file = io.BytesIO(data)
+        image: Image = jpeg(file) if data.startswith(JPEG) else pillow.open(file, formats=FORMATS)
+        if image.width * image.height > most:
+            raise _too_many_pixels(f"{origin} has {image.width:,} x {image.height:,} pixels", most)
+        if mode is None:
+            return image
+        image.load()
+        return image if image.mode == mode else image.convert(mode)
+    except DataError:
+        raise
+    except (pillow.DecompressionBombError, pillow.DecompressionBombWarning) as error:
+        raise _too_many_pixels(f"{origin} is too large ({one_line(error)})", most) from error
+    except BROKEN_IMAGE as error:
+        raise DataError(f"{origin} is a damaged image ({type(error).__name__}: {one_line(error)})") from error
+
+
+def _too_many_pixels(what: str, most: int) -> DataError:
+    return DataError(f"{what}, and at most {most:,} are decoded: {raise_it('pixels', 10 * most)}")
+
+
+# --- sound ------------------------------------------------------------------------------------------------------------
+
+
+def decode_sound(data: bytes, *, origin: object, samples: int) -> tuple["NDArray[np.int16]", int, int]:
+    """The first `samples` of a WAV file as (samples, channels), its rate, and how many samples it says it has."""
+    soundfile = imports.optional("soundfile", extra="lab")
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            if file.channels > CHANNELS:
+                raise ValueError(f"{file.channels:,} channels, more than {CHANNELS}")
+            return file.read(samples, dtype="int16", always_2d=True), file.samplerate, file.frames
+    except (RuntimeError, ValueError, TypeError, OSError, MemoryError, struct.error) as error:
+        raise DataError(f"{origin} is a damaged WAV file ({one_line(error)})") from error
+
+
+CHANNELS: Final = 64
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+ARRAYS: Final = 1_000
+"""The most arrays of an .npz."""
+BROKEN_NPZ: Final = (
+    zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, SyntaxError, TypeError, KeyError, IndexError,
+    RuntimeError, NotImplementedError, struct.error, OverflowError, MemoryError, AttributeError, RecursionError,
+)  # fmt: skip
+
+
+def read_npz(
+    path: Path, *, what: Literal["array", "outputs"] = "array", follow: bool = True
+) -> dict[str, "NDArray[Any]"]:
+    """The arrays of an .npz file, see `parse_npz`."""
+    try:
+        file = open_file(path, follow=follow)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    with file:
+        return parse_npz(file, origin=path, what=what)
+
+
+def parse_npz(
+    file: IO[bytes] | FileIO, *, origin: object, what: Literal["array", "outputs"] = "array"
+) -> dict[str, "NDArray[Any]"]:
+    """The arrays of an .npz, each as large as its header says, and all together within the limit; none is unpickled."""
+    left, arrays = limit(what), {}
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            if len(members) > ARRAYS:
+                raise DataError(f"{origin} says that it holds {len(members):,} arrays, more than {ARRAYS:,}: refused")
+            for member in members:
+                array = _read_npy(archive, member, origin, what, left)
+                left -= array.nbytes
+                arrays[member.filename.removesuffix(".npy")] = array
+    except DataError:
+        raise
+    except BROKEN_NPZ as error:
+        raise DataError(f"{origin} is a damaged .npz ({type(error).__name__}): write it again") from error
+    return arrays
+
+
+def _read_npy(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, origin: object, what: str, left: int
+) -> "NDArray[Any]":
+    import numpy as np  # noqa: PLC0415  most files need none
+
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        size = prod(shape) * dtype.itemsize
+        if dtype.hasobject or min(shape, default=0) < 0:
+            raise DataError(f"{origin} holds {member.filename!r} of shape {shape} and type {dtype}: it is refused")
+        if max(size, member.file_size - (1 << 16)) > left:
+            most = limit(what)
+            raise DataError(f"{origin} says that its arrays hold more than {most:,} bytes: {raise_it(what, 10 * most)}")
+        if size > member.file_size:
+            raise DataError(f"{origin} holds {member.filename!r} of shape {shape} and type {dtype}: it is truncated")
+        data = file.read(size)
+    if len(data) != size:
+        raise DataError(f"{origin} ends within {member.filename!r}: it is truncated")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def map_array(path: Path, mode: Literal["c", "r+"] = "c") -> "NDArray[Any]":
+    """The array of an .npy file, mapped; ValueError or OSError where it is none. An empty one is made in memory."""
+    import numpy as np  # noqa: PLC0415
+
+    with open_file(path) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        size = prod(shape) * dtype.itemsize
+        if dtype.hasobject or min(shape, default=0) < 0 or size > os.fstat(file.fileno()).st_size:
+            raise ValueError(f"it has the shape {shape} and the type {dtype}, and is smaller")
+    return np.lib.format.open_memmap(path, mode=mode) if size else np.empty(shape, dtype)
+
+
+def read_mat(data: bytes, name: str, *, sha256: str, origin: object) -> Any:
+    """One variable of a MATLAB file that is known: scipy's reader can crash the process on any other."""
+    if (digest := hashlib.sha256(data).hexdigest()) != sha256:
+        raise DataError(f"{origin} is not the file that is expected (sha256 {digest[:12]}..., not {sha256[:12]}...)")
+    loadmat = imports.optional("scipy.io", extra="lab").loadmat
+    return loadmat(io.BytesIO(data), squeeze_me=True, variable_names=[name])[name]
+
+
+# --- weights: safetensors, which hold numbers and JSON; nothing is unpickled ------------------------------------------
+
+HEADER_LIMIT: Final = 1 << 26
+WEIGHTS_LIMIT: Final = 1 << 36
+
+
+def weights_header(path: Path, *, follow: bool = False) -> dict[str, Any]:
+    """The header of a safetensors file; OSError or ValueError where there is none."""
+    with open_file(path, follow=follow) as file:
+        size = os.fstat(file.fileno()).st_size
+        if not 8 < size <= WEIGHTS_LIMIT:
+            raise ValueError(f"{size:,} bytes, and a file has from 9 to {WEIGHTS_LIMIT:,}")
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= min(HEADER_LIMIT, size - 8):
+            raise ValueError(f"a header of {length:,} bytes in a file of {size:,}")
+        header = parse_json(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no table")
+    return header
+
+
+def read_weights(path: Path, *, follow: bool = False) -> dict[str, "Tensor"]:
+    """The tensors of a safetensors file, on the CPU; OSError or ValueError where it is damaged."""
+    weights_header(path, follow=follow)
+    safetensors = imports.optional("safetensors", extra="lab")
+    try:
+        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+            return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  it is no dict
+    except (safetensors.SafetensorError, RuntimeError, KeyError, AttributeError, TypeError) as error:
+        raise ValueError(one_line(error)) from error
+
+
+# --- archives and compressed files ------------------------------------------------------------------------------------
+
+BROKEN_ARCHIVE: Final = (
+    zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, lzma.LZMAError, NotImplementedError, RuntimeError,
+    ValueError, KeyError, OverflowError, IndexError, AttributeError, TypeError, MemoryError,
+)  # fmt: skip
+"""What the standard library raises on damaged, encrypted or exotic archives, and on those that lie about themselves."""
+TAR_HEADER: Final = 1 << 22
+"""The most bytes that tarfile reads at once: a header may ask for all of them."""
+
+Member = tuple[str, IO[bytes] | None, int]
+"""Name, content (None for a folder), and where in the archive it starts."""
+
+
+def members(archive: Path, *, files: int, size: int) -> Iterator[Member]:
+    """The files and folders of a zip or tar archive, of which there are at most `files`; links and devices are refused.
+
+    A tar archive is read as far as `size` bytes and the headers go; of a zip archive nothing is read but its members.
+
+    Names and contents are the archive's: who writes them checks both.
+    """
+    with reading(archive), open_file(archive) as file:
+        refuse_placeholder(file.read(512), archive)
+        file.seek(0)
+        if archive.name.lower().endswith(".zip"):
+            yield from _zip_members(file, archive, files)
+        else:
+            yield from _tar_members(file, archive, files, size)
+
+
+def _zip_members(raw: FileIO, archive: Path, most: int) -> Iterator[Member]:
+    with zipfile.ZipFile(raw) as file:
+        if len(file.infolist()) > 2 * most:  # folders count too
+            raise DataError(f"{archive} holds {len(file.infolist()):,} names: {raise_it('files', 10 * most)}")
+        for info in file.infolist():
+            mode = info.external_attr >> 16
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise DataError(f"{archive} holds {info.filename!r}, which is a link or a device: it is refused")
+            if info.is_dir():
+                yield info.filename, None, info.header_offset
+                continue
+            with file.open(info) as content:
+                yield info.filename, content, info.header_offset
+
+
+def _tar_members(raw: FileIO, archive: Path, most: int, size: int) -> Iterator[Member]:
+    with (
+        closing(_Limited(_decompressed(raw), size + (most << 12))) as stream,
+        tarfile.open(fileobj=stream, mode="r:") as file,
+    ):
+        for count, info in enumerate(file):
+            if count >= 2 * most:
+                raise DataError(f"{archive} holds more than {count:,} names: {raise_it('files', 10 * most)}")
+            if not (info.isreg() or info.isdir()):
+                raise DataError(f"{archive} holds {info.name!r}, which is a link or a device: it is refused")
+            yield info.name, file.extractfile(info) if info.isreg() else None, raw.tell()
+        _refuse_truncated(file, archive)
+
+
+class _Limited(io.RawIOBase):
+    """A stream for tarfile, which reads and skips as many bytes at once as a header asks for."""
+
+    def __init__(self, stream: IO[bytes], end: int) -> None:
+        self._stream, self._end = stream, end
+
+    def read(self, size: int = -1, /) -> bytes:
+        if not 0 <= size <= TAR_HEADER:
+            raise tarfile.ReadError(f"a header asks for {size:,} bytes, more than {TAR_HEADER:,}")
+        return self._stream.read(size)
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        if offset > self._end:
+            raise tarfile.ReadError(f"a header asks for the byte {offset:,}, beyond {self._end:,}")
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _decompressed(raw: FileIO) -> IO[bytes]:
+    head = raw.read(6)
+    raw.seek(0)
+    if head.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
+    if head.startswith(b"BZh"):
+        return bz2.BZ2File(raw)
+    return lzma.LZMAFile(raw) if head == b"\xfd7zXZ\0" else io.BufferedReader(raw)
+
+
+def _refuse_truncated(file: tarfile.TarFile, archive: Path) -> None:
+    """tarfile takes a cut for the end: an archive ends with zeros, and a compressed stream with its checksum."""
+    stream = file.fileobj
+    assert stream is not None
+    stream.seek(file.offset)
+    if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+        raise DataError(f"{archive} ends without the mark that ends a tar archive: it is truncated, fetch it again")
+    if len(stream.read(CHUNK)) == CHUNK:
+        raise DataError(f"{archive} goes on long after its last member: it is refused")
+
+
+def gunzip(data: bytes, *, most: int, origin: object) -> bytes:
+    """What a gzip file holds, of at most `most` bytes."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            unpacked = file.read(most + 1)
+    except (EOFError, zlib.error, OSError) as error:
+        raise DataError(f"{origin} is damaged gzip ({one_line(error)}): fetch it again") from error
+    if len(unpacked) > most:
+        raise DataError(f"{origin} unpacks to more than {most:,} bytes: it is refused")
+    return unpacked

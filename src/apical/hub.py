@@ -4,7 +4,7 @@ A conversion travels in the model's configuration (`config.apical`), so `save_pr
 sends it along. `from_pretrained` builds the network, converts it as the configuration says, and loads the weights.
 """
 
-import json
+import re
 import warnings
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apical import files
 from apical.convert import load
 from apical.errors import ConversionError, MissingExtraError
 
@@ -62,9 +63,27 @@ def _weights(path: str) -> dict[str, Tensor]:
             return _tensors(file)
     for name in _INDEX:
         if (file := _file(path, name)) is not None:
-            parts = sorted(set(json.loads(Path(file).read_text(encoding="utf-8"))["weight_map"].values()))
-            return {key: value for part in parts for key, value in _tensors(str(_file(path, part))).items()}
+            return {key: value for part in _parts(Path(file)) for key, value in _part(path, part).items()}
     raise ConversionError(f"{path} has no weights: expected one of {', '.join((*_SINGLE, *_INDEX))}")
+
+
+def _parts(index: Path) -> list[str]:
+    """The files that an index names, all beside it."""
+    try:
+        parts = sorted(set(files.parse_json(files.read_bytes(index, limit=files.LIMIT))["weight_map"].values()))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConversionError(
+            f"{index} is not an index of weights ({files.one_line(error)}): save them again"
+        ) from error
+    if strange := [name for name in parts if not re.fullmatch(r"[\w-][\w.-]*", str(name))]:
+        raise ConversionError(f"{index} names the file {strange[0]!r}, which is not beside it: it is refused")
+    return parts
+
+
+def _part(path: str, name: str) -> dict[str, Tensor]:
+    if (file := _file(path, name)) is None:
+        raise ConversionError(f"{path} has no {name}, which its index names: fetch or save it again")
+    return _tensors(file)
 
 
 def _file(path: str, name: str) -> str | None:
@@ -79,9 +98,10 @@ def _tensors(file: str) -> dict[str, Tensor]:
         raise ConversionError(
             f"{file} is a pickle, which apical does not open: save the model with safetensors, as save_pretrained does"
         )
-    from safetensors.torch import load_file  # noqa: PLC0415 - comes with transformers
-
-    return load_file(file)
+    try:
+        return files.read_weights(Path(file), follow=True)  # the cache of the hub is made of links
+    except (OSError, ValueError) as error:
+        raise ConversionError(f"{file} is not a safetensors file or is damaged ({files.one_line(error)})") from error
 
 
 def _load(model: Any, state: dict[str, Tensor], path: str | Path) -> None:

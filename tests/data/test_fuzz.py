@@ -19,11 +19,12 @@ from apical.data import corruptions
 from apical.data.archives import Budget, unpack
 from apical.data.audio import decode_wav
 from apical.data.images import decode_image
-from apical.data.loading import parse_csv, parse_npz
+from apical.data.loading import parse_csv
 from apical.data.sets import crema_d, imagenet, moroco, tiny_imagenet, utkface
 from apical.data.sets.fashion_mnist import parse_idx, read_idx_bytes
 from apical.data.text import encode
 from apical.errors import ApicalError, DataError
+from apical.files import parse_npz
 
 
 def in_file(parse, suffix):
@@ -41,7 +42,7 @@ def in_file(parse, suffix):
 def unpacked(path):
     target = path.with_name("out")
     try:
-        unpack(path, target, budget=Budget(bytes_left=1 << 20, files_left=50))
+        unpack(path, target, budget=Budget(bytes=1 << 20, files=50))
     except DataError:
         assert not target.exists()
         raise

@@ -46,8 +46,8 @@ def test_other_sizes_are_refused_or_resized(fabricate):
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_a_huge_image_is_refused_before_it_is_decoded(kind, monkeypatch):
-    monkeypatch.setattr("apical.data.images.PIXEL_LIMIT", 999)
+    monkeypatch.setenv("APICAL_LIMITS", "pixels=999")
     out = io.BytesIO()
     Image.new("L", (100, 10)).save(out, kind)
-    with pytest.raises(DataError, match="100 x 10 pixels, more than any image"):
+    with pytest.raises(DataError, match=r"100 x 10 pixels, and at most 999 are decoded: .* --limits pixels=9990"):
         decode_image(out.getvalue()[:-20], origin="x")

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from apical import data
-from apical.cli.options import Root, group, shown
+from apical.cli.options import Limits, Root, group, shown
 from apical.data.archives import Progress as Report
 from apical.data.preparation import partial_mark
 from apical.data.split import Parts
@@ -47,6 +47,7 @@ def prepare(
     partial: Partial = False,
     size: Annotated[int | None, typer.Option(min=8, help="Pixels of each side, for the images of UTKFace.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Decoding processes; all cores by default.")] = None,
+    limits: Limits = None,
 ) -> None:
     """Find or download a data set, verify it, make it ready.
 
@@ -122,6 +123,7 @@ def show(
     count: Annotated[int, typer.Option(min=1, max=120, help="How many samples.")] = 24,
     seed: Annotated[int, typer.Option(help="Which samples.")] = 0,
     corrupt: Annotated[list[str] | None, typer.Option(help="A corruption; may be given several times.")] = None,
+    limits: Limits = None,
 ) -> None:
     """Draw a sheet of samples with their labels.
 

@@ -1,12 +1,13 @@
 """Options that several commands have."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from apical import trust
+from apical import files, trust
 from apical.errors import InvalidArgumentError
 from apical.study.directory import HOME, STUDY
 
@@ -50,6 +51,23 @@ def _trusted(value: bool) -> bool:
 
 Trust = Annotated[
     bool, typer.Option("--trust", callback=_trusted, help="Import whatever code these files name: it runs as you.")
+]
+
+
+def _limits(given: str | None) -> str | None:
+    if given:
+        os.environ[files.LIMITS] = given  # processes that are started for the work see it too
+        files.limit("pixels")
+    return given
+
+
+Limits = Annotated[
+    str | None,
+    typer.Option(
+        "--limits",
+        callback=_limits,
+        help=f"Decode more than by default, as in pixels=400000000; of {', '.join(files.RAISED)}.",
+    ),
 ]
 
 

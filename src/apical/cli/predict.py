@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from apical.cli.options import Import, Trust, command, shown
+from apical.cli.options import Import, Limits, Trust, command, shown
 from apical.errors import InvalidArgumentError
 
 if TYPE_CHECKING:  # it needs torch, and `--help` does not
@@ -32,6 +32,7 @@ def show(
     top: Annotated[int, typer.Option(min=1, help="Classes shown for each sample in the table.")] = 3,
     import_: Import = None,
     trust: Trust = False,
+    limits: Limits = None,
 ) -> None:
     """Let a trained network name new samples: a table, or CSV with every probability.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from apical.cli.options import Import, Trust, command, shown, study_directory
+from apical.cli.options import Import, Limits, Trust, command, shown, study_directory
 from apical.report import write
 from apical.study import read
 
@@ -30,6 +30,7 @@ def report(
     compare: Annotated[bool, typer.Option("--compare", help="Put two studies side by side.")] = False,
     import_: Import = None,
     trust: Trust = False,
+    limits: Limits = None,
 ) -> None:
     """Write the report of studies, finished or not.
 

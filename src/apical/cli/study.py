@@ -10,7 +10,7 @@ import typer
 import apical
 from apical import study
 from apical.cli import screen
-from apical.cli.options import Import, Root, Trust, group, shown, study_directory
+from apical.cli.options import Import, Limits, Root, Trust, group, shown, study_directory
 from apical.errors import InvalidArgumentError
 from apical.study.config.toml import TEMPLATE
 from apical.study.directory import HOME, STUDY
@@ -80,6 +80,7 @@ def run(
     partial: Annotated[bool, typer.Option("--partial", help="Accept subsets of the data, and mark them so.")] = False,
     import_: Import = None,
     trust: Trust = False,
+    limits: Limits = None,
 ) -> int:
     """Tune, choose, train and test the rows of a study.
 

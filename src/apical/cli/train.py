@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from apical import trust
-from apical.cli.options import Import, Root, Trust, command, shown
+from apical import files, trust
+from apical.cli.options import Import, Limits, Root, Trust, command, shown
 from apical.errors import InvalidArgumentError
 from apical.train import Execution, TrialSpec
 
@@ -66,6 +66,7 @@ def train(
     test: Annotated[bool, typer.Option("--test/--no-test", help="Open the test split, once, at the end.")] = True,
     import_: Import = None,
     trust_: Trust = False,
+    limits: Limits = None,
 ) -> int:
     """Train one network on one data set; stop it at any time and start it again.
 
@@ -116,7 +117,6 @@ def _spec(data: str | None, model: str | None, how: Execution, partial: bool, gi
 
 def _values(pairs: list[str] | None) -> dict[str, Any]:
     """name=value pairs, the values as TOML reads them, or as text where it cannot."""
-    import tomllib  # noqa: PLC0415
 
     values: dict[str, Any] = {}
     for pair in pairs or ():
@@ -124,8 +124,8 @@ def _values(pairs: list[str] | None) -> dict[str, Any]:
         if not equals or not name.isidentifier():
             raise InvalidArgumentError(f"{pair!r} is not understood: write name=value")
         try:
-            values[name] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+            values[name] = files.parse_toml(f"value = {text}")["value"]
+        except ValueError:
             values[name] = text
     return values
 

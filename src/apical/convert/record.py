@@ -5,16 +5,15 @@ forward told it, which layer feeds it. Loading decides anew and compares: a netw
 something else is refused before it is changed.
 """
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 import apical
+from apical import files
 from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import Selection
 from apical.convert.plan import Decision
@@ -161,7 +160,7 @@ def read_document(source: Any) -> list[dict[str, Any]]:
     """The conversions in a file, or in the document itself."""
     if not isinstance(source, dict):
         try:
-            source = json.loads(Path(source).read_text(encoding="utf-8"))
+            source = files.parse_json(files.read_bytes(source, limit=files.LIMIT))
         except (OSError, ValueError) as error:
             raise ConversionError(
                 f"{source} cannot be read as a saved conversion ({error}): give what report.save wrote"

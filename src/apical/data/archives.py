@@ -1,25 +1,17 @@
 """Unpack untrusted archives: only plain files and folders, inside the target, within size limits; or nothing at all."""
 
 import shutil
-import stat
-import tarfile
-import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from apical import imports
+from apical import files, imports
 from apical.errors import DataError
-from apical.files import CHUNK, one_line, reading, refuse_placeholder
+from apical.files import CHUNK, limit, one_line, raise_it
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, LZMAError, NotImplementedError, RuntimeError)
-"""What the standard library raises on damaged, encrypted or exotic archives."""
-CONFUSED = (ValueError, KeyError, OverflowError, IndexError, AttributeError, TypeError)
-"""What it raises when an archive lies about itself in ways it did not foresee."""
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how far it is, and how far it goes."""
@@ -31,24 +23,26 @@ def silent(_what: str, _done: int, _total: int) -> None:
 
 @dataclass
 class Budget:
-    """How much an archive may still write; its own headers are not believed."""
+    """How much archives may write in all; their own headers are not believed. Users may raise both limits."""
 
-    bytes_left: int = 20 << 30
-    files_left: int = 500_000
-    written: set[str] = field(default_factory=set)
+    bytes: int = field(default_factory=lambda: limit("unpacked"))
+    files: int = field(default_factory=lambda: limit("files"))
+    written: int = 0
+    names: set[tuple[Path, str]] = field(default_factory=set)
 
     def take_file(self, name: str, archive: Path) -> None:
-        self.files_left -= 1
-        if self.files_left < 0:
-            raise DataError(f"{archive} holds more files than this data set has: it is refused")
-        if name in self.written:
+        if (archive, name) in self.names:
             raise DataError(f"{archive} holds {name!r} twice: it is refused")
-        self.written.add(name)
+        self.names.add((archive, name))
+        if len(self.names) > self.files:
+            raise DataError(f"{archive} holds more than {self.files:,} files: {raise_it('files', 10 * self.files)}")
 
     def take_bytes(self, count: int, archive: Path) -> None:
-        self.bytes_left -= count
-        if self.bytes_left < 0:
-            raise DataError(f"{archive} unpacks to more bytes than this data set has: it is refused")
+        self.written += count
+        if self.written > self.bytes:
+            raise DataError(
+                f"{archive} unpacks to more than {self.bytes:,} bytes: {raise_it('unpacked', 10 * self.bytes)}"
+            )
 
 
 def is_archive(path: Path) -> bool:
@@ -62,7 +56,7 @@ def unpack(archive: Path, into: Path, *, budget: Budget | None = None, progress:
     into.mkdir(parents=True)
     try:
         _unpack(archive, into, budget, progress)
-    except BROKEN + CONFUSED as error:
+    except files.BROKEN_ARCHIVE as error:
         shutil.rmtree(into, ignore_errors=True)
         if isinstance(error, DataError):
             raise
@@ -76,11 +70,8 @@ def unpack(archive: Path, into: Path, *, budget: Budget | None = None, progress:
 
 
 def _unpack(archive: Path, into: Path, budget: Budget, progress: Progress) -> None:
-    with reading(archive), archive.open("rb") as file:
-        refuse_placeholder(file.read(512), archive)
     total = archive.stat().st_size
-    members = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
-    for name, content, position in members(archive):
+    for name, content, position in files.members(archive, files=budget.files, size=budget.bytes):
         target = into.joinpath(*safe_parts(name, archive))
         if content is None:
             target.mkdir(parents=True, exist_ok=True)
@@ -106,47 +97,12 @@ def safe_parts(name: str, archive: object) -> tuple[str, ...]:
     return path.parts
 
 
-Member = tuple[str, IO[bytes] | None, int]
-"""Name, content (None for a folder), and where in the archive it starts."""
-
-
-def _zip_members(archive: Path) -> Iterator[Member]:
-    with zipfile.ZipFile(archive) as file:
-        for info in file.infolist():
-            mode = info.external_attr >> 16
-            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise DataError(f"{archive} holds {info.filename!r}, which is a link or a device: it is refused")
-            if info.is_dir():
-                yield info.filename, None, info.header_offset
-                continue
-            with file.open(info) as content:
-                yield info.filename, content, info.header_offset
-
-
-def _tar_members(archive: Path) -> Iterator[Member]:
-    with archive.open("rb") as raw, tarfile.open(fileobj=raw, mode="r:*") as file:
-        for info in file:
-            if not (info.isreg() or info.isdir()):
-                raise DataError(f"{archive} holds {info.name!r}, which is a link or a device: it is refused")
-            yield info.name, file.extractfile(info) if info.isreg() else None, raw.tell()
-        _refuse_truncated(file, archive)
-
-
-def _refuse_truncated(file: tarfile.TarFile, archive: Path) -> None:
-    """tarfile takes a cut for the end: an archive ends with zeros, and a compressed stream with its checksum."""
-    stream = file.fileobj
-    assert stream is not None
-    stream.seek(file.offset)
-    if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-        raise DataError(f"{archive} ends without the mark that ends a tar archive: it is truncated, fetch it again")
-    if len(stream.read(CHUNK)) == CHUNK:
-        raise DataError(f"{archive} goes on long after its last member: it is refused")
-
-
 # Downloading what is free to download: with pooch, checked by sha256, continued where it stopped.
 
 DOWNLOAD_CHUNK = 1 << 16
 TIMEOUT = 30
+LARGEST = 1 << 30
+"""Bytes, packed and unpacked; what is downloaded has a twentieth of that."""
 
 
 def fetch(url: str, target: Path, *, sha256: str, progress: Progress, gunzip: bool = False) -> None:
@@ -199,6 +155,8 @@ class Resumable:
                 for chunk in answer.iter_content(DOWNLOAD_CHUNK):
                     out.write(chunk)
                     have += len(chunk)
+                    if have > LARGEST:
+                        raise DataError(f"{url} sends more than {LARGEST:,} bytes: it is refused")
                     self.progress(f"downloading {url.rsplit('/', 1)[-1]}", have, max(total, have))
         if have < total:
             raise DataError(f"{url} stopped after {have:,} of {total:,} bytes: run the command again to continue")
@@ -212,9 +170,12 @@ class Resumable:
 
     def _copy(self, out: IO[bytes]) -> None:
         unpacker = zlib.decompressobj(wbits=31) if self.gunzip else None
-        with self.part.open("rb") as file:
+        done = 0
+        with files.open_file(self.part) as file:
             while chunk := file.read(DOWNLOAD_CHUNK):
                 try:
-                    out.write(unpacker.decompress(chunk) if unpacker else chunk)
+                    done += out.write(unpacker.decompress(chunk) if unpacker else chunk)
                 except zlib.error as error:
                     raise DataError(f"the download is not the expected gzip file ({error})") from error
+                if done > LARGEST:
+                    raise DataError(f"the download unpacks to more than {LARGEST:,} bytes: it is refused")

@@ -1,15 +1,12 @@
 """Speech: 16-bit clips from WAV files, and the spectrogram that a network sees."""
 
-import io
-import struct
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apical import imports
 from apical.errors import DataError
-from apical.files import one_line, refuse_placeholder
+from apical.files import decode_sound, refuse_placeholder
 
 if TYPE_CHECKING:
     import torch
@@ -25,18 +22,14 @@ def decode_wav(data: bytes, *, origin: object, rate: int = RATE, samples: int = 
     """A mono 16-bit clip, cut or zero-padded at its end to `samples`."""
     refuse_placeholder(data, origin)
     refuse_truncated_wav(data, origin)
-    soundfile = imports.optional("soundfile", extra="lab")
-    try:
-        clip, hertz = soundfile.read(io.BytesIO(data), dtype="int16", always_2d=True)
-    except (RuntimeError, ValueError, TypeError, OSError, MemoryError, struct.error) as error:
-        raise DataError(f"{origin} is a damaged WAV file ({one_line(error)})") from error
+    clip, hertz, length = decode_sound(data, origin=origin, samples=samples)
     if hertz != rate or clip.shape[1] != 1 or not len(clip):
         raise DataError(
-            f"{origin} has {clip.shape[1]} channels at {hertz} Hz and {len(clip)} samples where 1 channel at {rate} Hz "
+            f"{origin} has {clip.shape[1]} channels at {hertz} Hz and {length} samples where 1 channel at {rate} Hz "
             "is expected"
         )
     out = np.zeros(samples, np.int16)
-    out[: min(samples, len(clip))] = clip[:samples, 0]
+    out[: len(clip)] = clip[:, 0]
     return out
 
 

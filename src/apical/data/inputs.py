@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from apical.data import audio
-from apical.data.images import open_image
 from apical.data.randomness import Keys, normal, uniform
 from apical.data.store import Store
-from apical.files import read_file
+from apical.files import open_image, read_file
 
 RESIDENT_LIMIT = 128 << 20
 """Bytes of a mapped file that a process may keep resident before it hands the pages back to the system's cache."""

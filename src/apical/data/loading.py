@@ -1,24 +1,19 @@
 """`load`: a data set by its name, or the user's own by its path."""
 
-import csv
 import hashlib
-import io
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from apical import files
 from apical.data.archives import Progress, silent
 from apical.data.audio import SAMPLES
 from apical.data.dataset import DataSet, three_splits
-from apical.data.images import SUFFIXES, open_image
+from apical.data.images import SUFFIXES
 from apical.data.inputs import Codes, ImageFiles, Images, Input, Mapped, Memory, Numbers, Source, Spectrograms
 from apical.data.preparation import partial_mark, prepare
 from apical.data.randomness import keys_of
@@ -28,7 +23,7 @@ from apical.data.split import Parts, cut, random_split, split_hash
 from apical.data.store import Draft, Store, prepared_folder, publish
 from apical.data.workers import FILE_LIMIT, Decoding, decode_files
 from apical.errors import DataError, InvalidArgumentError
-from apical.files import is_text, read_file, reading
+from apical.files import is_text, open_image, read_file, reading, refuse_links_out
 
 IMAGENET_MEAN = 0.449
 """The mean over channels of the customary ImageNet means, 0.485, 0.456 and 0.406."""
@@ -178,7 +173,7 @@ def describe(name: str) -> str:
 # The user's own data: a folder of class folders, a CSV of paths and labels, or an .npz of arrays.
 
 PART_NUMBERS = {"train": 0, "training": 0, "validation": 1, "val": 1, "valid": 1, "test": 2, "testing": 2}
-CSV_LIMIT, NPZ_LIMIT = 1 << 28, 1 << 34
+CSV_LIMIT = 1 << 28
 MOST_CLASSES = 1_000_000
 NAMED = "x and y, or x_train, y_train, x_test and y_test (x_validation and y_validation too, if you like)"
 """How arrays that are a data set are called."""
@@ -220,6 +215,7 @@ class Listing:
 
     def fingerprint(self, size: int | None) -> str:
         """Changes with any file's name, label, size or time of change."""
+        refuse_links_out(self.root, (self.root / path for path in self.paths))
         digest = hashlib.sha256(f"{self.root.resolve()} {size} {self.regression}".encode())
         for i, path in enumerate(self.paths):
             with reading(self.root / path):
@@ -286,9 +282,8 @@ def list_csv(path: Path) -> Listing:
 def parse_csv(data: bytes, *, origin: object) -> list[dict[str, str]]:
     """The rows of a CSV that has the columns it needs and a value in each of them."""
     try:
-        reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
-        table = [row for row in reader if row]
-    except (UnicodeDecodeError, csv.Error) as error:
+        table = files.parse_csv(data.decode("utf-8-sig"))
+    except ValueError as error:
         raise DataError(f"{origin} is not a CSV file in UTF-8 ({error})") from error
     head = [name.strip().lower() for name in table[0]] if table else []
     if "path" not in head or ("label" in head) == ("target" in head) or len(set(head)) != len(head):
@@ -347,14 +342,8 @@ def _image_decoding(listing: Listing, size: int | None) -> Decoding:
 
 
 def _header(path: Path) -> tuple[int, int, str]:
-    from PIL import Image  # noqa: PLC0415  part of the lab
-
-    try:
-        with Image.open(path) as image:
-            return image.width, image.height, image.mode
-    except Exception:
-        whole = open_image(read_file(path, limit=FILE_LIMIT), origin=path)  # says in one sentence what is wrong
-        return whole.width, whole.height, whole.mode
+    image = open_image(read_file(path, limit=FILE_LIMIT), origin=path, mode=None)
+    return image.width, image.height, image.mode
 
 
 def parts_of(ids: list[str], given: NDArray[np.int64] | None) -> Parts:
@@ -375,8 +364,7 @@ def parts_of(ids: list[str], given: NDArray[np.int64] | None) -> Parts:
 
 def from_npz(path: Path) -> DataSet:
     """The arrays of an .npz as a data set; nothing is unpickled. Whole numbers in y are classes."""
-    with reading(path), path.open("rb") as file:
-        arrays = parse_npz(file, origin=path)
+    arrays = files.read_npz(path)
     y = next((array for name, array in arrays.items() if name in ("y", "y_train")), np.empty(0))
     task: Task = "classification" if y.dtype.kind in "iub" and y.ndim == 1 else "regression"
     return _from_named(replace(OWN, name=str(path), task=task), arrays, origin=path)
@@ -448,33 +436,3 @@ def _join(
     x, y = (np.concatenate([p[k] for p in pieces]) for k in (0, 1))
     given = None if pieces[0][2] < 0 else np.concatenate([np.full(len(p[0]), p[2]) for p in pieces])
     return x, y, given
-
-
-def parse_npz(file: IO[bytes], *, origin: object) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz, each as large as its header says and no larger than NPZ_LIMIT."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return {info.filename.removesuffix(".npy"): _read_npy(archive, info, origin) for info in archive.infolist()}
-    except DataError:
-        raise
-    except (
-        zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, SyntaxError, TypeError, KeyError, IndexError,
-        RuntimeError, NotImplementedError, struct.error, OverflowError, MemoryError, AttributeError, RecursionError,
-    ) as error:  # fmt: skip
-        raise DataError(f"{origin} is a damaged .npz ({type(error).__name__}): write it again") from error
-
-
-def _read_npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo, origin: object) -> NDArray[Any]:
-    if info.file_size > NPZ_LIMIT:
-        raise DataError(f"{origin} says that {info.filename!r} holds {info.file_size:,} bytes: it is refused")
-    with archive.open(info) as file:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
-        size = prod(shape) * dtype.itemsize
-        if dtype.hasobject or size > NPZ_LIMIT or size > info.file_size:
-            raise DataError(f"{origin} holds {info.filename!r} of shape {shape} and type {dtype}: it is refused")
-        data = file.read(size)
-    if len(data) != size:
-        raise DataError(f"{origin} ends within {info.filename!r}: it is truncated")
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from apical.files import home, reading, unreadable
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+_PLAIN = re.compile(r"[\w-]+(/[\w-]+)*")
+"""What arrays are called: none of them lies elsewhere."""
 
 
 class Draft:
@@ -47,7 +50,7 @@ class Draft:
             header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             reserve(file.fileno(), file.tell() + int(np.prod(shape)) * np.dtype(dtype).itemsize)
-        return np.load(path, mmap_mode="r+")  # type: ignore[no-any-return]
+        return files.map_array(path, "r+")  # type: ignore[return-value]
 
     def save(self, name: str, values: ArrayLike) -> None:
         array = np.asarray(values)
@@ -176,18 +179,9 @@ class Store:
         """One array, mapped copy-on-write: many processes share one copy of the data."""
         path = self.folder / f"{name}.npy"
         try:
-            return np.load(path, mmap_mode="c", allow_pickle=False)  # type: ignore[no-any-return]
-        except (OSError, ValueError, EOFError) as error:
-            return self._unmappable(path, error)
-
-    def _unmappable(self, path: Path, error: Exception) -> NDArray[Any]:
-        """An empty array cannot be mapped; everything else is damage."""
-        if path.is_file() and path.stat().st_size <= 4096:
-            try:
-                return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
-            except (ValueError, EOFError, OSError):
-                pass
-        raise DataError(f"{path} is damaged: remove {self.folder} and prepare the data again") from error
+            return files.map_array(path)
+        except files.BROKEN_NPZ as error:
+            raise DataError(f"{path} is damaged: remove {self.folder} and prepare the data again") from error
 
     def has(self, name: str) -> bool:
         return name in self.manifest["arrays"]
@@ -227,14 +221,14 @@ class Store:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        manifest: Any = json.loads(path.read_text(encoding="utf-8"))
+        manifest: Any = files.parse_json(files.read_bytes(path, limit=files.LIMIT))
     except OSError as error:
         raise unreadable(path, error) from error
     except ValueError as error:
         raise DataError(f"{path} is damaged: remove {path.parent} and prepare the data again") from error
     kinds = {"arrays": dict, "splits": dict, "rows": int, "partial": bool, "official": int, "source": str}
     whole = isinstance(manifest, dict) and all(isinstance(manifest.get(k), kind) for k, kind in kinds.items())
-    if not whole or manifest.get("format") != FORMAT:
+    if not whole or not all(_PLAIN.fullmatch(name) for name in manifest["arrays"]) or manifest.get("format") != FORMAT:
         raise DataError(f"{path} was written by another version of apical: remove {path.parent} and prepare again")
     checked: dict[str, Any] = manifest
     return checked

@@ -26,7 +26,7 @@ from apical.data.archives import Progress, silent
 from apical.data.audio import decode_wav
 from apical.data.images import decode_image
 from apical.errors import ApicalError, DataError
-from apical.files import read_file
+from apical.files import map_array, read_file
 
 CHUNK = 128
 FEW = 2 * CHUNK
@@ -82,7 +82,7 @@ def _answers(
     paths: Sequence[Path], target: Path, decoding: Decoding, jobs: "SimpleQueue[int]", count: int
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     if count == 1:
-        array = np.load(target, mmap_mode="r+")
+        array = map_array(target, "r+")
         while not jobs.empty():
             start = jobs.get()
             yield start, _decode(array, decoding, start, paths[start : start + CHUNK])
@@ -167,7 +167,7 @@ def main() -> None:
     """The worker's side. Ctrl-C is the parent's to handle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     hello = json.loads(sys.stdin.readline())
-    array = np.load(hello.pop("target"), mmap_mode="r+")
+    array = map_array(Path(hello.pop("target")), "r+")
     decoding = Decoding(hello["kind"], tuple(hello["shape"]), hello["resize"])
     for line in sys.stdin:
         job = json.loads(line)

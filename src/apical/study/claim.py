@@ -3,12 +3,12 @@
 Verdicts on them are computed where results are, in `apical.report`.
 """
 
-import tomllib
 from functools import cache
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from apical import files
 from apical.study.config.toml import CLAIMS, PAPER
 
 ClaimKind = Literal["better", "gain", "largest", "value", "range", "cost", "stable", "solves", "slow", "vanishing"]
@@ -87,5 +87,5 @@ class Claim(BaseModel):
 @cache
 def claims() -> tuple[Claim, ...]:
     """Every claim of the paper's text that a study can check."""
-    values = tomllib.loads((PAPER / f"{CLAIMS}.toml").read_text(encoding="utf-8"))
+    values = files.parse_toml(files.read_text(PAPER / f"{CLAIMS}.toml"))
     return tuple(Claim.model_validate(item) for item in values["claims"])

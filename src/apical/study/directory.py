@@ -78,6 +78,9 @@ class Store:
     def open(cls, directory: str | Path, *, limits: Limits | None = None) -> Self:
         """The study directory that is there."""
         path = Path(directory)
+        with files.using(path):
+            for name in FOLDERS:
+                files.refuse_link(path / name)
         return cls(path, _read_header(path), limits=limits)
 
     def rewrite(self, header: Header) -> None:
@@ -94,16 +97,16 @@ class Store:
             "apical": __version__,
             "command": [Path(sys.argv[0]).name.replace("__main__.py", "apical"), *sys.argv[1:]],
         }
-        with files.using(self.directory), (self.directory / COMMANDS).open("ab", buffering=0) as file:
-            file.write((json.dumps(said) + "\n").encode())
+        with files.using(self.directory):
+            files.append(self.directory / COMMANDS, (json.dumps(said) + "\n").encode())
 
     def commands(self) -> tuple[str, ...]:
         """The command lines that were given, in their order; damaged lines are left out."""
         try:
-            lines = (self.directory / COMMANDS).read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
+            log = files.read_bytes(self.directory / COMMANDS, limit=files.LIMIT, follow=False)
+        except (OSError, ValueError):
             return ()
-        return tuple(filter(None, map(_command, lines)))
+        return tuple(filter(None, map(_command, log.decode("utf-8", "replace").splitlines())))
 
     # --- what there is -------------------------------------------------------------------------------------------
 
@@ -156,7 +159,7 @@ class Store:
         mine = self.attempts / f"{lease.key}.{lease.token}"
         left = [self.attempts / n for n in files.names(self.attempts) if n.startswith(f"{lease.key}.")]
         for other in sorted(left, key=_age):
-            if not mine.exists():
+            if not mine.exists() and not other.is_symlink():
                 with suppress(FileNotFoundError):
                     other.rename(mine)
             else:
@@ -224,9 +227,9 @@ def _read_header(directory: Path) -> Header:
 
 def _command(line: str) -> str | None:
     try:
-        words = json.loads(line)["command"]
+        words = files.parse_json(line)["command"]
         return " ".join(map(str, words)) if isinstance(words, list) else None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 

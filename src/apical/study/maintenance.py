@@ -1,8 +1,8 @@
 """Export the trials of a study as a table, retry failed trials, and merge study directories."""
 
 import csv
+import errno
 import io
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import isfinite
@@ -210,10 +210,12 @@ def _copy(store: Store, digest: str, into: Store) -> str:
             return "known"
         copy = into.attempts / f"{digest}.{lease.token}"
         try:
-            shutil.copytree(store.trial(digest), copy, ignore=shutil.ignore_patterns(CHECKPOINT, LOCK, PROGRESS))
+            files.copy_folder(store.trial(digest), copy, without=(CHECKPOINT, LOCK, PROGRESS))
             return "copied" if into.publish(lease, copy) else "known"
-        except shutil.Error as error:
-            raise OSError(str(error)) from error
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.EINVAL):
+                raise
+            return "damaged"  # links, FIFOs and devices are none of a trial's files
         finally:
             files.remove(copy)
             lease.release()

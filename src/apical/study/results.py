@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apical import files, train
-from apical.errors import ApicalError, StudyError
+from apical.errors import ApicalError, DataError, StudyError
 from apical.nn import Unit
 from apical.study.directory import SCORES, STUDY, Store
 from apical.study.model import FINISHED, Part, Row, State, Study
@@ -88,10 +88,10 @@ class TrialRecord:
 def read_outputs(path: Path) -> Outputs:
     """The arrays that `apical.train.evaluate` stored."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return Outputs(*(arrays[name] for name in Outputs._fields))
-    except Exception as error:  # numpy and zipfile raise a dozen kinds for a damaged file
-        raise StudyError(f"{path} is missing or damaged ({type(error).__name__}: {error})") from error
+        arrays = files.read_npz(path, what="outputs", follow=False)
+        return Outputs(*(arrays[name] for name in Outputs._fields))
+    except (DataError, KeyError) as error:
+        raise StudyError(f"{path} is missing or damaged ({error})") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,14 +38,14 @@ class Facts:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """What `to_json` wrote."""
-        values = json.loads(text)
+        values = files.parse_json(text)
         value = values["value"]
         return cls(str(values["state"]), None if value is None else float(value), float(values["seconds"]))
 
 
 def read_facts(folder: Path) -> Facts:
     """The facts of a published trial; a folder whose result cannot be understood, or is another's, is damaged."""
-    values = files.read_json(folder / RESULT) or {}
+    values = {} if folder.is_symlink() else files.read_json(folder / RESULT) or {}
     try:
         state, value = values["state"], values["validation"].get(values["spec"]["metric"])
         if state not in FINISHED or digest(values["spec"]) != folder.name:
@@ -87,7 +87,7 @@ class Index:
             with closing(self._open()) as base:
                 rows = base.execute("SELECT digest, inode, facts FROM trials").fetchall()
             return {(digest, inode): Facts.from_json(text) for digest, inode, text in rows}
-        except (sqlite3.Error, OSError, ValueError, TypeError, KeyError, RecursionError):
+        except (sqlite3.Error, OSError, ValueError, TypeError, KeyError):
             files.remove(self.path)
             return {}
 

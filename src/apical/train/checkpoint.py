@@ -5,7 +5,6 @@ Nothing is unpickled; a malformed file is refused.
 """
 
 import json
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,6 @@ from apical import files, imports
 from apical.errors import CheckpointError
 
 FORMAT: Final = "apical checkpoint 1"
-HEADER_LIMIT: Final = 1 << 26
-SIZE_LIMIT: Final = 1 << 36
 
 
 @dataclass(frozen=True)
@@ -46,12 +43,9 @@ def save(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) ->
 def load(path: Path) -> Checkpoint:
     """Read a checkpoint on the CPU, or raise CheckpointError."""
     facts = read_facts(path)
-    safetensors = imports.optional("safetensors", extra="lab")
     try:
-        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
-            names = list(file.keys())
-            return Checkpoint({name: file.get_tensor(name).clone() for name in names}, facts)
-    except (safetensors.SafetensorError, OSError, ValueError, RuntimeError, KeyError, AttributeError) as error:
+        return Checkpoint(files.read_weights(path), facts)
+    except (OSError, ValueError) as error:
         raise damaged(path, error) from error
 
 
@@ -62,8 +56,8 @@ def read_facts(path: Path) -> dict[str, Any]:
     if not isinstance(meta, dict) or meta.get("format") != FORMAT or not isinstance(meta.get("facts"), str):
         raise CheckpointError(f"{path} is a safetensors file, but no checkpoint of apical ({FORMAT!r} is not in it)")
     try:
-        facts = json.loads(meta["facts"])
-    except (ValueError, RecursionError) as error:
+        facts = files.parse_json(meta["facts"])
+    except ValueError as error:
         raise damaged(path, error) from error
     if not isinstance(facts, dict):
         raise damaged(path, "its facts are no table")
@@ -72,21 +66,11 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 def _header(path: Path) -> dict[str, Any]:
     try:
-        size = path.stat().st_size
-        if not 8 < size <= SIZE_LIMIT:
-            raise damaged(path, f"{size:,} bytes")
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            if not 2 <= length <= min(HEADER_LIMIT, size - 8):
-                raise damaged(path, f"a header of {length:,} bytes in a file of {size:,}")
-            header = json.loads(file.read(length))
+        return files.weights_header(path)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError, struct.error) as error:
+    except ValueError as error:
         raise damaged(path, error) from error
-    if not isinstance(header, dict):
-        raise damaged(path, "its header is no table")
-    return header
 
 
 def damaged(path: Path, why: object) -> CheckpointError:

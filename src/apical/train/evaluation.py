@@ -2,8 +2,9 @@
 
 import io
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,8 @@ from apical import files
 from apical.data import inputs as kinds
 from apical.data.audio import decode_wav
 from apical.data.images import bits, decode_image
-from apical.data.loading import parse_npz
 from apical.data.text import VOCABULARY, encode
-from apical.errors import AlreadyEvaluatedError, CheckpointError, DataError
+from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError
 from apical.files import read_file
 from apical.train import checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
@@ -49,8 +49,10 @@ class TestResult:
         path = Path(directory) / OUTPUTS
         if not path.is_file():
             raise CheckpointError(f"the trial in {directory} was not evaluated yet: there is no {OUTPUTS}")
-        with path.open("rb") as file:
-            arrays = parse_npz(file, origin=path)
+        try:
+            arrays = files.read_npz(path, what="outputs", follow=False)
+        except DataError as error:
+            raise CheckpointError(str(error)) from error
         if {"ids", "labels", "outputs"} - arrays.keys():
             raise CheckpointError(f"{path} is not what `evaluate` writes: it has {', '.join(arrays)}")
         return cls(directory=Path(directory), **{name: arrays[name] for name in ("ids", "labels", "outputs")},
@@ -120,6 +122,7 @@ def _scores(outputs: NDArray[np.float32], labels: NDArray[Any]) -> dict[str, flo
 # `predict`: a trained network on new samples, treated as its own data was.
 
 LIMIT = 1 << 28
+LARGEST_PAD = 1 << 12
 AT_ONCE = 64
 _KINDS: dict[str, Any] = {
     "Images": kinds.Images,
@@ -147,13 +150,52 @@ class Prediction:
 
 def network_of(result: TrialResult) -> nn.Module:
     """The model that a trial keeps, on the CPU, in evaluation mode."""
-    network = build(result.spec, result.input["dims"])
+    _check_input(result)
     stored = checkpoint.load(result.weights)
+    with _as_stored(result):
+        network = build(result.spec, result.input["dims"])
     if stored.facts.get("spec") != result.spec.digest:
         raise CheckpointError(f"{result.weights} belongs to another trial than {result.directory}")
     tensors = {name: t for name, t in network.state_dict().items() if isinstance(t, torch.Tensor)}
     copy_into(tensors, stored.part("model"), what=str(result.weights))
     return network.eval()
+
+
+def _check_input(result: TrialResult) -> None:
+    """Refuse a result that does not say how samples become inputs: its file may come from elsewhere."""
+    about = result.input
+    try:
+        how = _KINDS[about["kind"]](**about["settings"])
+        shape, classes, seen = about["shape"], about["classes"], about.get("range", (0, 0))
+        numbers = (*asdict(how).values(), *seen)
+        sound = (
+            isinstance(about["dims"], dict)
+            and all(type(n) is int and n > 0 for n in shape)
+            and len(shape) == {"Images": 3, "Numbers": len(shape)}.get(about["kind"], 1)
+            and prod(shape) <= LIMIT
+            and len(seen) == 2
+            and all(isinstance(n, int | float) for n in numbers)
+            and getattr(how, "divisor", 1) > 0
+            and 0 <= getattr(how, "pad", 0) <= LARGEST_PAD
+            and (classes is None or all(isinstance(name, str) for name in classes))
+        )
+    except (KeyError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise CheckpointError(f"the result in {result.directory} does not say how samples become inputs: it is damaged")
+
+
+@contextmanager
+def _as_stored(result: TrialResult) -> Iterator[None]:
+    """What torch says of a network that does not fit what its result says of it, as our error."""
+    try:
+        yield
+    except (RuntimeError, MemoryError, TypeError, ValueError, IndexError, ArithmeticError) as error:
+        if isinstance(error, ApicalError):
+            raise
+        raise CheckpointError(
+            f"the network of {result.directory} does not work as its result says: {files.one_line(error)}"
+        ) from error
 
 
 def predict(trial: TrialResult | str | Path, inputs: Sequence[str | Path], *, trust: bool = False) -> list[Prediction]:
@@ -178,8 +220,10 @@ def predict(trial: TrialResult | str | Path, inputs: Sequence[str | Path], *, tr
 
 def _predicted(network: nn.Module, inputs: torch.Tensor, names: list[str], result: TrialResult) -> list[Prediction]:
     classes = result.input["classes"]
-    with torch.no_grad():
+    with torch.no_grad(), _as_stored(result):
         outputs = losses.find(result.spec.loss).answer(network(inputs).float())
+        if classes is not None and outputs.shape != (len(inputs), len(classes)):
+            raise ValueError(f"{tuple(outputs.shape)} answers for {len(classes)} classes")
     if classes is None:
         rows = outputs.reshape(len(inputs), -1).tolist()
         return [Prediction(name, None, tuple(row)) for name, row in zip(names, rows, strict=False)]
@@ -225,8 +269,7 @@ def _image(path: Path, shape: tuple[int, ...], about: Mapping[str, Any]) -> NDAr
 
 def _array(path: Path, shape: tuple[int, ...], about: Mapping[str, Any]) -> NDArray[Any]:
     """The array x, of values as the trial's data set stores them."""
-    with path.open("rb") as file:
-        arrays = parse_npz(file, origin=path)
+    arrays = files.read_npz(path)
     if "x" not in arrays:
         raise DataError(f"{path} needs an array x; it has {', '.join(arrays)}")
     x = arrays["x"]

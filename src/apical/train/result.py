@@ -75,7 +75,7 @@ class TrialResult:
         if not path.is_file():
             raise CheckpointError(f"there is no finished trial in {folder}: run it, or continue it with --resume")
         try:
-            values = json.loads(files.read_text(path))
+            values = files.parse_json(files.read_text(path))
             if trust:
                 grant(*named(values["spec"].get("model"), values["spec"].get("unit")))
             values |= {"spec": TrialSpec.from_dict(values["spec"])}
@@ -83,7 +83,7 @@ class TrialResult:
             return cls(directory=folder, **values)
         except ApicalError:
             raise
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from error
 
 

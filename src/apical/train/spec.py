@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Self, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from apical import files
 from apical.errors import InvalidArgumentError, unknown
 from apical.nn import Unit
 from apical.train import losses, metrics
@@ -80,8 +80,8 @@ class Record:
     def from_json(cls, text: str) -> Self:
         """The record that `to_json` wrote."""
         try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            values = files.parse_json(text)
+        except ValueError as error:
             raise InvalidArgumentError(f"this is no JSON of a {cls.__name__}: {error}") from error
         return cls._from_parsed(values)
 
@@ -98,8 +98,8 @@ class Record:
     def from_toml(cls, text: str) -> Self:
         """The record that `to_toml` wrote."""
         try:
-            values = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            values = files.parse_toml(text)
+        except ValueError as error:
             raise InvalidArgumentError(f"this is no TOML of a {cls.__name__}: {error}") from error
         return cls._from_parsed(values)
 

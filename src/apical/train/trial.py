@@ -106,6 +106,8 @@ def locked(folder: Path) -> Iterator[None]:
     filelock = imports.optional("filelock", extra="lab")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if (folder / ".lock").is_symlink():  # opening the lock empties what it points at
+            files.remove(folder / ".lock")
         held = filelock.FileLock(folder / ".lock").acquire(timeout=0)
     except filelock.Timeout as error:
         raise TrainingError(f"another process trains in {folder}: wait for it, or choose another folder") from error

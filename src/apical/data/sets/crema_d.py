@@ -11,6 +11,7 @@ from apical.data.split import grouped_split, random_split
 from apical.data.store import Draft
 from apical.data.workers import Decoding, decode_files
 from apical.errors import DataError
+from apical.files import refuse_links_out
 
 EMOTIONS = {"ANG": "anger", "DIS": "disgust", "FEA": "fear", "HAP": "happy", "NEU": "neutral", "SAD": "sad"}
 CLIPS = 7_442
@@ -37,6 +38,7 @@ def parse_name(name: str) -> tuple[str, str]:
 def build(folder: Path, draft: Draft) -> None:
     """3-second clips; random 70/15/15 by clip, as in the paper, and by actor beside it."""
     paths = sorted(folder.glob("[!.]*.wav"))
+    refuse_links_out(folder, paths)
     names = [parse_name(p.name) for p in paths]
     expect(len(paths), CLIPS, what="clips", partial=draft.partial)
     draft.array("inputs", (len(paths), SAMPLES), np.int16)

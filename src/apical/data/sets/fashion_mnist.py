@@ -1,8 +1,6 @@
 """Fashion-MNIST: 70,000 greyscale images of clothes, 28 x 28."""
 
-import gzip
 import hashlib
-import zlib
 from math import prod
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from apical.data.recipe import Recipe, expect
 from apical.data.split import SEED, Parts
 from apical.data.store import Draft
 from apical.errors import DataError
-from apical.files import read_file, reading, refuse_placeholder
+from apical.files import gunzip, read_file, refuse_placeholder
 
 # Hashes of the unpacked bytes: packagings differ in their gzip headers.
 FILES = {
@@ -128,16 +126,7 @@ def read_idx_bytes(path: Path) -> bytes:
     refuse_placeholder(data, path)
     if not data.startswith(b"\x1f\x8b"):
         return data
-    try:
-        with reading(path), gzip.open(path, "rb") as file:
-            data = file.read(LIMIT + 1)
-    except (EOFError, zlib.error) as error:
-        raise DataError(f"{path} is damaged gzip ({error}): fetch it again") from error
-    except DataError as error:
-        raise DataError(f"{path} is damaged gzip: fetch it again") from error
-    if len(data) > LIMIT:
-        raise DataError(f"{path} unpacks to more than {LIMIT:,} bytes: it is not an IDX file of this data set")
-    return data
+    return gunzip(data, most=LIMIT, origin=path)
 
 
 def parse_idx(data: bytes, *, origin: object = "IDX data") -> NDArray[np.uint8]:

@@ -1,19 +1,17 @@
 """ImageNet (ILSVRC 2012): 1,000 classes, 1.28 million images, read from their folders while training."""
 
 import hashlib
-import io
 import re
 from pathlib import Path
 
 import numpy as np
 
-from apical import imports
 from apical.data.archives import Budget, unpack
 from apical.data.recipe import Recipe, expect
 from apical.data.split import Parts, hold_out_per_class
 from apical.data.store import Draft
 from apical.errors import DataError
-from apical.files import read_file, refuse_placeholder
+from apical.files import limit, read_file, read_mat, refuse_links_out, refuse_placeholder
 
 CLASSES, TRAIN, VALIDATION = 1_000, 1_281_167, 50_000
 HELD_OUT_PER_CLASS = 10
@@ -46,6 +44,7 @@ def build(folder: Path, draft: Draft) -> None:
     test = validation_files(folder, truth(kit / TRUTH), wnids, rank)
     expect(len(train), TRAIN, what="training images", partial=draft.partial)
     expect(len(test), VALIDATION, what="validation images", partial=draft.partial)
+    refuse_links_out(folder, (path for path, _ in train + test))
     files = [path.relative_to(folder).as_posix() for path, _ in train + test]
     labels = np.array([label for _, label in train + test], np.int64)
     draft.save("files", np.char.encode(np.array(files), "utf-8"))
@@ -65,14 +64,12 @@ def classes(data: bytes, *, origin: object) -> tuple[dict[int, str], dict[str, s
     The ID is not the rank of the sorted wnid, which is the index that networks use: ID 490 is n01751748, index 65.
     """
     refuse_placeholder(data, origin)
-    # scipy's reader can crash the process on damaged files: it sees bytes that are known.
     if (digest := hashlib.sha256(data).hexdigest()) != META_SHA256:
         raise DataError(
             f"{origin} is not the meta.mat of ImageNet's devkit (sha256 {digest[:12]}..., expected "
             f"{META_SHA256[:12]}...): take it from ILSVRC2012_devkit_t12.tar.gz"
         )
-    loadmat = imports.optional("scipy.io", extra="lab").loadmat
-    synsets = loadmat(io.BytesIO(data), squeeze_me=True, variable_names=["synsets"])["synsets"]
+    synsets = read_mat(data, "synsets", sha256=META_SHA256, origin=origin)
     rows = [(int(s["ILSVRC2012_ID"]), str(s["WNID"]), str(s["words"])) for s in synsets]
     wnids = {number: wnid for number, wnid, _ in rows if number <= CLASSES}
     return wnids, {wnid: words.split(",")[0] for _, wnid, words in rows}
@@ -116,7 +113,7 @@ def validation_files(
 
 def large() -> Budget:
     """ImageNet's archives: 1.4 million files in about 150 GB."""
-    return Budget(bytes_left=200 << 30, files_left=1_500_000)
+    return Budget(bytes=limit("unpacked", 200 << 30), files=limit("files", 1_500_000))
 
 
 def arrange(files: Path, budget: Budget) -> None:

@@ -10,7 +10,7 @@ from apical.data.split import Parts, hold_out_per_class
 from apical.data.store import Draft
 from apical.data.workers import Decoding, decode_files
 from apical.errors import DataError
-from apical.files import read_file, refuse_placeholder
+from apical.files import read_file, refuse_links_out, refuse_placeholder
 
 SHAPE = (3, 64, 64)
 TRAIN, VALIDATION = 100_000, 10_000
@@ -36,6 +36,7 @@ def build(folder: Path, draft: Draft) -> None:
     expect(len(train), TRAIN, what="training images", partial=draft.partial)
     expect(len(test), VALIDATION, what="validation images", partial=draft.partial)
     paths = [p for p, _ in train + test]
+    refuse_links_out(folder, paths)
     labels = np.array([index_of(wnid) for _, wnid in train + test], np.int64)
     draft.array("inputs", (len(paths), *SHAPE), np.uint8)
     decoded = decode_files(

@@ -12,6 +12,7 @@ from apical.data.split import Parts, grouped_split, random_split
 from apical.data.store import Draft
 from apical.data.workers import Decoding, decode_files
 from apical.errors import DataError
+from apical.files import refuse_links_out
 
 IMAGES = 23_708
 SHAPE = (3, 200, 200)
@@ -43,6 +44,7 @@ def build(folder: Path, draft: Draft, *, size: int | None = None) -> None:
     """
     shape = SHAPE if size is None else (SHAPE[0], size, size)
     paths = sorted(folder.glob("[!.]*.jpg"))
+    refuse_links_out(folder, paths)
     labels = np.array([parse_name(p.name) for p in paths], np.int64).reshape(-1, 2)
     expect(len(paths), IMAGES, what="images", partial=draft.partial)
     draft.array("inputs", (len(paths), *shape), np.uint8)

@@ -3,13 +3,13 @@
 import copy
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from apical import files
 from apical.errors import StudyError
 
 KeyPath = tuple[str | int, ...]
@@ -244,26 +244,24 @@ def _find(name: str | Path, folder: Path | None) -> Path:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > LARGEST:
-            raise StudyError(f"{path} has more than {LARGEST:,} bytes: that is no study file")
-        return path.read_bytes().decode("utf-8")
+        return files.read_bytes(path, limit=LARGEST).decode("utf-8")
     except UnicodeDecodeError as error:
         raise StudyError(f"{path} is no TOML: it is not written in UTF-8 ({error.reason})") from error
     except OSError as error:
         raise StudyError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise StudyError(f"{path} is no study file: {error}") from error
 
 
 def parse(text: str, *, origin: str) -> Document:
     """One file's text."""
     try:
-        values = tomllib.loads(text)
+        values = files.parse_toml(text)
         places = {path: f"{origin}:{line}" for path, line in field_lines(text).items()}
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         line = re.search(r"at line (\d+)", str(error))
         last = text.rstrip("\n").count("\n") + 1
         raise StudyError(f"{origin}:{line[1] if line else last}: this is no TOML: {error}") from error
-    except (RecursionError, ValueError) as error:  # brackets within brackets, numbers of thousands of digits
-        raise StudyError(f"{origin}: this is no TOML that can be read: {error}") from error
     return Document(values, places, origin)
 
 
@@ -369,8 +367,8 @@ def changed(document: Document, sets: Iterable[str]) -> Document:
 def _literal(text: str) -> Any:
     """A TOML value, or else the text itself, so that words need no quotes."""
     try:
-        values = tomllib.loads(f"value = {text}")
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        values = files.parse_toml(f"value = {text}")
+    except ValueError:
         return text
     return values["value"] if len(values) == 1 else text
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from apical import __version__
+from apical import __version__, files
 from apical.errors import ApicalError, StudyError
 from apical.study.directory import COMMANDS
 from apical.study.engines.base import Context, Job, Outcome
@@ -38,7 +38,7 @@ class Place:
     @classmethod
     def of_driver(cls, context: Context, *, threads: int, gpus: float = 0.0) -> Self:
         """As this process has it; a trial without GPUs sees none, as if the machine had none."""
-        log = (context.directory / COMMANDS).read_bytes()
+        log = files.read_bytes(context.directory / COMMANDS, limit=files.LIMIT, follow=False)
         own = {name: value for name, value in os.environ.items() if name.startswith("APICAL_")}
         own |= dict.fromkeys(THREADS, str(threads)) | ({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})
         return cls(
@@ -49,7 +49,7 @@ class Place:
     def seen(self) -> bool:
         """True where this process sees the driver's study directory."""
         try:
-            with (self.directory / COMMANDS).open("rb") as file:
+            with files.open_file(self.directory / COMMANDS, follow=False) as file:
                 return hashlib.sha256(file.read(self.size)).hexdigest() == self.digest
         except OSError:
             return False

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from apical import imports
+from apical import files, imports
 from apical.train.loop import Callback, Event, scalars
 from apical.train.spec import TrialSpec
 
@@ -24,7 +24,7 @@ def log(spec: TrialSpec, folder: Path) -> Iterator[Callback]:
     client, entities = mlflow.MlflowClient(), mlflow.entities
     stored = folder / "mlflow-run.txt"
     if stored.is_file():
-        run = stored.read_text(encoding="utf-8").strip()
+        run = files.read_text(stored, limit=4096).strip()
         client.update_run(run, status="RUNNING")
     else:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
@@ -33,7 +33,7 @@ def log(spec: TrialSpec, folder: Path) -> Iterator[Callback]:
         run = client.create_run(number, run_name=spec.name).info.run_id
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in spec.as_dict().items()}
         client.log_batch(run, params=[entities.Param(key, text) for key, text in texts.items()])
-        stored.write_text(run, encoding="utf-8")
+        files.write(stored, run.encode())
 
     def write(event: Event) -> None:
         if event.record is not None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from apical import imports
+from apical import files, imports
 from apical.train.loop import Callback, Event, scalars
 from apical.train.spec import TrialSpec
 
@@ -21,13 +21,13 @@ def log(spec: TrialSpec, folder: Path) -> Iterator[Callback]:
     """A callback that writes the scalars of each epoch; a trial that is continued continues its run."""
     wandb = imports.optional("wandb", extra="wandb")
     stored = folder / "wandb-run.txt"
-    known = stored.read_text(encoding="utf-8").strip() if stored.is_file() else None
+    known = files.read_text(stored, limit=4096).strip() if stored.is_file() else None
     run = wandb.init(
         project=os.environ.get("WANDB_PROJECT", PROJECT), name=spec.name, config=spec.as_dict(), dir=str(folder),
         id=known, resume="allow", reinit="create_new",
         settings=wandb.Settings(console="off"),
     )  # fmt: skip
-    stored.write_text(run.id, encoding="utf-8")
+    files.write(stored, run.id.encode())
 
     def write(event: Event) -> None:
         if event.record is not None:
