@@ -6,6 +6,7 @@
 A round trains some of the trials one by one, then the stack of all; figures are seconds per trial and their ratio,
 medians over the interleaved rounds. Whole trials: data into memory, training, validation, checkpoints, results; the
 ratio of `epochs` is that of training and validation alone. Epochs are cut (see CASES), both sides alike.
+Alone is torch's own layout: a single LeNet is a stack of one by default, which `--trials 1` measures.
 On a machine that others use, `--clock cpu` counts the seconds of this process instead of those of the clock.
 """
 
@@ -63,7 +64,7 @@ def measured(name: str, case: Case, rounds: int, how: Execution, clock: Callable
             part = [case.specs[(number * case.alone + i) % len(case.specs)] for i in range(case.alone)]
             folders = [Path(folder) / str(i) for i in range(len(case.specs))]
             start = clock()
-            alone = [run(s, how, Path(folder) / f"alone{i}") for i, s in enumerate(part)]
+            alone = [run(s, replace(how, channels_last=False), Path(folder) / f"alone{i}") for i, s in enumerate(part)]
             middle = clock()
             stacked = run_many(case.specs, how, folders)
             end = clock()
@@ -94,7 +95,7 @@ def main() -> None:
         case = replace(CASES[name], specs=CASES[name].specs[: arguments.trials])
         with tempfile.TemporaryDirectory() as folder:  # imports, caches of the data, first calls
             first = [replace(s, epochs=1) for s in case.specs[:2]]
-            run(first[0], how, Path(folder) / "alone")
+            run(first[0], replace(how, channels_last=False), Path(folder) / "alone")
             run_many(first, how, [Path(folder) / "a", Path(folder) / "b"])
         columns = measured(name, case, arguments.rounds, how, CLOCKS[arguments.clock])
         ratio, low, high = bench.ratio(columns, "alone", "stacked")

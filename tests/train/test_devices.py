@@ -97,7 +97,7 @@ def script(tmp_path, spec, how, name):
 @pytest.mark.parametrize(("model", "pad"), [("mlp-1", 0), ("lenet", 4)])
 def test_two_processes_follow_one_for_50_steps(tmp_path, model, pad):
     spec = TrialSpec(data="digits", model=model, unit="pynada(alpha=learn)", pad=pad, epochs=2, batch=48)
-    one = script(tmp_path, spec, Execution(device="cpu", threads=1), "one")
+    one = script(tmp_path, spec, Execution(device="cpu", threads=1, channels_last=False), "one")
     two = script(tmp_path, spec, Execution(device="cpu", threads=1, devices=2, strategy="ddp"), "two")
     assert len(one) == len(two) >= 50
     assert np.allclose(one, two, rtol=0, atol=1e-4)

@@ -1,5 +1,6 @@
 """A stacked trial is the trial that `run` trains alone, up to rounding."""
 
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -7,14 +8,15 @@ import pytest
 import torch
 
 from apical.errors import InvalidArgumentError, TrainingError
-from apical.train import Execution, TrialResult, TrialSpec, evaluate, predict, run, run_many, stack_key
+from apical.train import Execution, TrialResult, TrialSpec, evaluate, loop, predict, run, run_many, stack_key
 from apical.train import session as alone
 from apical.train.checkpoint import load
 from apical.train.devices import SingleDevice
-from apical.train.result import RESULT
+from apical.train.result import LAST, RESULT, STACK
 from apical.train.session import Feed, Session, build, dims_for
+from apical.train.stack import faster_as_stack
 from apical.train.stack import session as together
-from apical.train.stack.session import STACK, StackSession
+from apical.train.stack.session import StackSession
 from apical.train.trial import open_data
 
 ONE_THREAD = Execution(threads=1)
@@ -136,7 +138,7 @@ def test_results_are_those_of_the_trials_alone(name, tmp_path):
     assert [r.spec for r in stacked] == specs
     sizes = {spec: len(same) for same in by_key(specs) for spec in same}
     for i in range(0, len(specs), 3):
-        alone = run(specs[i], ONE_THREAD, tmp_path / f"alone{i}")
+        alone = run(specs[i], replace(ONE_THREAD, channels_last=False), tmp_path / f"alone{i}")
         assert stacked[i].execution.stacking.startswith(f"stacked({sizes[specs[i]]}, ")
         assert_same(stacked[i], alone)
 
@@ -267,3 +269,48 @@ def test_test_accuracy_over_20_trials_has_no_bias(tmp_path, paired):
     alone = [run(s, ONE_THREAD, tmp_path / f"alone{i}") for i, s in enumerate(specs)]
     assert all(r.execution.stacking.startswith("stacked(4, ") for r in stacked)
     assert paired(stacked, alone).mean() > 0.85
+
+
+# A single LeNet is a stack of one.
+
+
+def test_a_single_lenet_is_a_stack_of_one_and_the_trial_that_torch_trains_up_to_rounding(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "INTERVAL", 0.0)
+    told: list[list[loop.Event]] = [[], []]
+    ways = ONE_THREAD, replace(ONE_THREAD, channels_last=False)
+    one, torchs = (run(LENET, how, tmp_path / str(i), [told[i].append]) for i, how in enumerate(ways))
+    assert [r.execution.stacking for r in (one, torchs)] == ["stacked(1, 1)", "alone"]
+    assert one.history[0]["loss"] == pytest.approx(torchs.history[0]["loss"], rel=1e-4)
+    assert one.validation["loss"] == pytest.approx(torchs.validation["loss"], rel=1e-4)
+    assert one.history[0]["dynamics"].keys() == torchs.history[0]["dynamics"].keys()
+    assert [(e.kind, e.trial, e.batch) for e in told[0]] == [(e.kind, e.trial, e.batch) for e in told[1]]
+    assert {p.name for p in one.directory.iterdir()} | {LAST} == {p.name for p in torchs.directory.iterdir()}
+
+
+@pytest.mark.parametrize(("how", "checkpoint"), [(ONE_THREAD, STACK), (replace(ONE_THREAD, channels_last=False), LAST)])
+def test_an_interrupted_lenet_goes_on_as_it_began(tmp_path, monkeypatch, how, checkpoint):
+    monkeypatch.setattr(loop, "INTERVAL", 0.0)
+    whole = run(LENET, how, tmp_path / "whole")
+
+    def interrupt(event):
+        if event.batch == 3:
+            signal.raise_signal(signal.SIGTERM)
+
+    assert run(LENET, how, tmp_path / "cut", [interrupt]).state == "stopped"
+    assert (tmp_path / "cut" / checkpoint).exists()
+    ended = run(LENET, replace(how, channels_last=None if checkpoint == LAST else False), tmp_path / "cut")
+    assert (ended.state, ended.history) == ("done", whole.history)
+
+
+def test_what_no_stack_can_do_is_left_to_torch():
+    for spec, how in (
+        (replace(LENET, clip=1.0), ONE_THREAD), (LENET, replace(ONE_THREAD, compile=True)), (MLP, ONE_THREAD),
+        (LENET, replace(ONE_THREAD, channels_last=True)), (LENET, Execution(devices=2)),
+    ):  # fmt: skip
+        assert not faster_as_stack(spec, how)
+    assert faster_as_stack(LENET, ONE_THREAD)
+
+
+def test_without_our_kernels_a_single_lenet_is_torch_s(monkeypatch):
+    monkeypatch.setenv("APICAL_BACKEND", "composite")
+    assert not faster_as_stack(LENET, ONE_THREAD)

@@ -12,8 +12,7 @@ import torch
 from apical.errors import CheckpointError
 from apical.train import Execution, TrialResult, TrialSpec, evaluate, loop, run, run_many
 from apical.train.checkpoint import load, save
-from apical.train.result import RESULT
-from apical.train.stack.session import STACK
+from apical.train.result import RESULT, STACK
 
 ONE_THREAD = Execution(threads=1)
 SPEC = TrialSpec(data="digits", model="mlp-1", dims={"hidden": 12}, epochs=3, batch=256, learning_rate=0.01)

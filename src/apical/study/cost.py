@@ -24,6 +24,7 @@ from apical.study.plan import Plan, Planned, spec_of
 from apical.train import TrialSpec, losses, why_alone
 from apical.train.optimisation import optimiser_of
 from apical.train.session import build, dims_for
+from apical.train.stack import faster_as_stack
 from apical.train.stack.activations import StackedAdam
 from apical.train.stack.network import StackedNetwork
 
@@ -223,7 +224,9 @@ def samples_of(part: Part) -> tuple[int, int]:
 def seconds_of_step(spec: TrialSpec, *, stack: int = 1) -> float:
     """The time of a training step of one trial, or of a stack of trials."""
     data = sketch(spec)
-    return step_alone(spec, data) if stack == 1 else step_stacked(spec, data, stack)
+    if stack == 1 and not faster_as_stack(spec):
+        return step_alone(spec, data)
+    return step_stacked(spec, data, stack)
 
 
 def sketch(spec: TrialSpec) -> DataSet:

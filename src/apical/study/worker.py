@@ -11,7 +11,7 @@ from threading import Lock
 
 from apical import files, trust
 from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError, StudyError
-from apical.study.directory import CHECKPOINT, PROGRESS, SCORES, Store
+from apical.study.directory import CHECKPOINT, PROGRESS, SCORES, STACK, Store
 from apical.study.engines.base import Context, Job, Outcome, Status
 from apical.study.leases import Heartbeat, Lease
 from apical.study.model import import_all
@@ -163,7 +163,7 @@ def _run(held: Held, attempt: Path, watch: "_Watch") -> TrialResult:
     try:
         return run(spec, how, attempt, [watch])
     except CheckpointError as error:
-        if files.fatal(error) or watch.told or not (attempt / CHECKPOINT).exists():
+        if files.fatal(error) or watch.told or not any((attempt / name).exists() for name in (CHECKPOINT, STACK)):
             raise
         for path in attempt.iterdir():
             files.remove(path)

@@ -18,6 +18,7 @@ State = Literal["done", "diverged", "stopped"]
 
 SPEC, RESULT = "spec.json", "result.json"
 LAST, BEST, FINITE = "last.safetensors", "best.safetensors", "finite.safetensors"
+STACK = "stack.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -265,9 +265,10 @@ class Execution(Record):
     """How a trial is run. Results of one spec agree up to rounding, whichever execution gave them.
 
     `root` is where the data lies (as `apical.data.load` takes it). `threads`: of torch; left alone where None.
-    `channels_last`: None decides by device. `checkpoint_every`: seconds that must lie between two checkpoints; 0 writes
-    one after each epoch. `tensorboard`, `wandb` and `mlflow` log each epoch there too. `stacking` records how the trial
-    shared a program with others.
+    `channels_last`: of torch; None decides by device and network. `checkpoint_every`: seconds that must lie between two
+    checkpoints; 0 writes one after each epoch. `tensorboard`, `wandb` and `mlflow` log each epoch there too. `stacking`
+    records how the trial shared a program with others: `stacked(k, place)`, with k = 1 where our convolutions served a
+    single trial, or `alone`.
     """
 
     device: str = "auto"

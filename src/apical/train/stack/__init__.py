@@ -22,6 +22,8 @@ from apical.train.spec import Execution, TrialSpec
 OPTIMISERS = ("adam", "adamw")
 OWN = ("unit", "learning_rate", "seed")
 """Fields in which the trials of a stack may differ."""
+OF_ONE = ("lenet",)
+"""Networks of which a single trial is faster as a stack of one, with convolutions of our own instead of torch's."""
 
 
 def stack_key(spec: TrialSpec) -> str | None:
@@ -60,6 +62,19 @@ def unstackable_reason(spec: TrialSpec, execution: Execution | None = None) -> s
     if how.device not in ("auto", "cpu") or how.devices > 1 or how.strategy != "auto" or how.compile:
         return "stacks are trained by one CPU process that compiles nothing"
     return None
+
+
+def faster_as_stack(spec: TrialSpec, execution: Execution | None = None) -> bool:
+    """True where `run` trains a single trial as a stack of one; `channels_last`, if given, asks for torch's layouts."""
+    how = execution or Execution()
+    if spec.model not in OF_ONE or how.channels_last is not None or unstackable_reason(spec, how) is not None:
+        return False
+    import torch  # noqa: PLC0415  and what follows needs it
+
+    from apical.kernels import choice, images  # noqa: PLC0415
+    from apical.train.devices import on_one_cpu  # noqa: PLC0415
+
+    return on_one_cpu(spec, how) and choice.path(torch.empty(1)) == "native" and images.serves()
 
 
 @cache

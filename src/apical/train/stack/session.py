@@ -28,7 +28,6 @@ from apical.train.stack.activations import StackedActivation, StackedAdam
 from apical.train.stack.network import StackedNetwork
 from apical.train.trial import finish, input_facts, open_data
 
-STACK = "stack.safetensors"
 FEW = 16
 """Samples on which a stack is compared with its networks."""
 

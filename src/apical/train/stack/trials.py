@@ -14,10 +14,10 @@ from apical.files import at_once, sweep
 from apical.nn import Unit
 from apical.train import devices
 from apical.train.loop import Callback, Event, Reporter, Stop, listening
-from apical.train.result import LAST, RESULT, TrialResult
+from apical.train.result import LAST, RESULT, STACK, TrialResult
 from apical.train.spec import Execution, TrialSpec
 from apical.train.stack import stack_key, unstackable_reason
-from apical.train.stack.session import STACK, StackSession, stored_composition
+from apical.train.stack.session import StackSession, stored_composition
 from apical.train.trial import FOLDER, allow_spec, locked, run, threads, write_spec
 
 
@@ -106,7 +106,7 @@ class _Many:
             elif i not in members:
                 self._note(i, run(self.specs[i], self.how, self.folders[i], self._callbacks(i)))
         if members and not self.stopped:
-            self._train_stack(members, path)
+            self.train_stack(members, path)
         elif members:
             self.results |= {i: self._untouched(i) for i in members}
 
@@ -119,7 +119,8 @@ class _Many:
             return [numbers[digest] for digest in stored]
         return sorted(unfinished, key=lambda i: _kind(self.specs[i])) if len(unfinished) > 1 else []
 
-    def _train_stack(self, members: list[int], path: Path) -> None:
+    def train_stack(self, members: list[int], path: Path) -> None:
+        """Train these trials as one, from the checkpoint in `path` if there is one."""
         with ExitStack() as held:
             specs, folders = [self.specs[i] for i in members], [self.folders[i] for i in members]
             for folder in folders:
@@ -161,7 +162,15 @@ class _Many:
 
     def _reporter(self, s: StackSession) -> Reporter:
         samples = s.spec.passes * len(s.train.split) * len(s.members)
-        return Reporter(self.callbacks, epochs=s.spec.epochs, batches=len(s.train), samples=samples, trial=None)
+        trial = s.members[0].trial if len(s.members) == 1 else None
+        return Reporter(self.callbacks, epochs=s.spec.epochs, batches=len(s.train), samples=samples, trial=trial)
+
+
+def run_one(spec: TrialSpec, how: Execution, folder: Path, callbacks: tuple[Callback, ...]) -> TrialResult:
+    """A single trial, as a stack of one."""
+    many = _Many((spec,), how, [folder], callbacks)
+    many.train_stack([0], folder / STACK)
+    return many.results[0]
 
 
 def _kind(spec: TrialSpec) -> tuple[Any, ...]:
