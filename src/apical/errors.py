@@ -66,11 +66,29 @@ def unknown(what: str, name: object, known: Iterable[str], more: str = "") -> st
         >>> unknown("network", "lenet-5", ["mlp-1", "lenet"])
         "unknown network 'lenet-5'; did you mean 'lenet'? available: mlp-1, lenet"
     """
-    from difflib import get_close_matches  # noqa: PLC0415  only who mistypes waits for it
-
     names = list(known)
-    close = get_close_matches(str(name).lower(), names, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    close = near(str(name), names)
+    hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     return f"unknown {what} {name!r:.100}; {hint}available: {', '.join(names) or 'none'}" + (
         f"; {more}" if more else ""
     )
+
+
+OTHER_WORDS = {"lr": "learning_rate", "batch_size": "batch", "optimizer": "optimiser", "weight_decay": "l2", "wd": "l2"}
+"""What other libraries call our settings."""
+
+
+def near(name: str, names: Iterable[str]) -> list[str]:
+    """The names that somebody may have meant: the same thing by another word, those that begin so, or one like it.
+
+    Examples:
+        >>> near("mlp", ["mlp-1", "mlp-2", "lenet"]), near("lr", ["learning_rate"]), near("lenet-5", ["mlp-1", "lenet"])
+        (['mlp-1', 'mlp-2'], ['learning_rate'], ['lenet'])
+    """
+    from difflib import get_close_matches  # noqa: PLC0415  only who mistypes waits for it
+
+    known = list(names)
+    if (other := OTHER_WORDS.get(name)) in known:
+        return [str(other)]
+    begun = [own for own in known if own.startswith(f"{name.lower()}-")]
+    return begun[:3] or get_close_matches(name.lower(), known, n=1)

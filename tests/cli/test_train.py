@@ -127,3 +127,19 @@ def test_predict_gives_a_table_or_csv(folder, capsys):
     assert all(sum(float(row[str(k)]) for k in range(10)) == pytest.approx(1, abs=1e-4) for row in rows)
     assert cli.run(["predict", "here", "x.npz", "--csv", "out.csv"]) == 0
     assert list(csv.DictReader(io.StringIO((folder / "out.csv").read_text()))) == rows
+
+
+def test_a_run_that_fails_leaves_nothing_behind(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken_here.py").write_text("import torch\ndef network():\n    return torch.nn.Linear(3, 10)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        cli.run(["train", "--data", "digits", "--model", "broken_here:network", "--epochs", "1"])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_setting_or_network_by_another_name_is_suggested(capsys):
+    assert cli.run(["train", "--data", "digits", "--model", "mlp-1", "--set", "lr=0.1"]) == 1
+    assert "did you mean 'learning_rate'?" in capsys.readouterr().err
+    assert cli.run(["train", "--data", "digits", "--model", "mlp"]) == 1
+    assert "did you mean 'mlp-1' or 'mlp-2'" in capsys.readouterr().err

@@ -66,6 +66,8 @@ def test_a_page_loads_itself_alone_complains_of_nothing_and_fits(browser, folder
         assert [url for url in visit.requests if not url.startswith("data:")] == [visit.address]
         assert visit.complaints == []
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+        visit.page.evaluate("document.querySelectorAll('details').forEach((d) => d.open = true)")
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
         assert visit.page.evaluate(OUTSIDE) == []
         assert visit.page.evaluate(OVERLAPPING) == []
 

@@ -7,9 +7,10 @@ from math import pi
 import numpy as np
 import pytest
 
+from apical import stats
 from apical import study as studies
 from apical.report import figures
-from apical.report.charts import Bar, Bars, Fit, Line, Lines, Palette, slug
+from apical.report.charts import Bar, Bars, Dots, Fit, Line, Lines, Palette, slug
 from apical.report.draw import draw, draw_svg, inline
 from apical.report.figures import noisy_samples
 from apical.report.illustrations import building_block
@@ -65,17 +66,39 @@ def results_of(text: str, folder, make, skill):
     return make(studies.load(path), folder / "study", skill)
 
 
-def test_bars_are_our_best_trials_with_the_range_and_the_papers_number(fashion) -> None:
-    (first, _) = figures.bars(fashion).charts
-    assert isinstance(first, Bars)
-    bar = next(b for b in first.bars if b.label == "ADA")
-    found = fashion.row("mlp-1/ada")
-    values = [100 * t.test["accuracy"] for t in found.trials]
-    assert bar.value == 100 * found.best.test["accuracy"]
-    assert (bar.low, bar.high, bar.paper) == (min(values), max(values), 88.98)
-    quoted = next(b for b in first.bars if "Xiao" in b.label)
-    assert (quoted.value, quoted.paper) == (None, 87.10)
-    assert f"ADA {bar.value:.4g}" in first.alt
+def test_means_stand_with_interval_trials_gain_and_the_papers_number(fashion) -> None:
+    first, narrow, *_ = figures.means(fashion).charts
+    assert isinstance(first, Dots)
+    assert (narrow.dots, narrow.narrow, narrow.name) == (first.dots, True, f"{first.name}-narrow")
+    dot = next(d for d in first.dots if d.label == "ADA")
+    values = [100 * v for v in fashion.row("mlp-1/ada").tests("accuracy")]
+    own = stats.summarise(values)
+    assert (dot.mean, dot.low, dot.high) == (pytest.approx(own.mean), pytest.approx(own.low), pytest.approx(own.high))
+    assert (dot.trials, dot.paper) == (pytest.approx(tuple(values)), 88.98)
+    relu = fashion.row("mlp-1/relu").tests("accuracy")
+    assert dot.gain[0] == pytest.approx(own.mean - 100 * np.mean(relu))
+    assert dot.sure
+    assert not next(d for d in first.dots if d.label == "leaky PyNADA").sure
+    quoted = next(d for d in first.dots if "Xiao" in d.label)
+    assert (quoted.mean, quoted.paper, quoted.gain) == (None, 87.10, None)
+    assert f"ADA {dot.mean:.4g}" in first.alt
+
+
+def test_figures_that_show_nothing_are_left_out_and_named(tmp_path, make) -> None:
+    results = results_of(CURVE, tmp_path, make, lambda _: 0.8)
+
+    def still(record):
+        flat = {"saturated": {"hidden": 0.0}, "inactive": {"hidden": 0.5}, "gradient": {"hidden": 0.5}}
+        return replace(record, history=[{**entry, "dynamics": flat} for entry in record.history])
+
+    rows = tuple(replace(r, trials=tuple(map(still, r.trials))) for r in results.rows)
+    (inside,) = [g for g in figures.galleries("s", replace(results, rows=rows)) if g.title == "Inside the networks"]
+    assert inside.charts == ()
+    assert inside.empty[:2] == ("inactive units (%) (always 50; low)", "saturated units (%) (always 0; low)")
+    one = Lines(
+        "one", "title", "alt", "epoch", "loss", (Line("a", "relu", (1,), (2.0,)), Line("b", "ada", (1,), (3.0,)))
+    )
+    assert figures.nothing_in(one) == "one point"
 
 
 def test_learning_curves_are_the_mean_and_the_range_over_trials(fashion) -> None:
@@ -152,19 +175,23 @@ def test_imbalance_is_a_curve_over_the_classes_with_the_thinned_ones_at_the_righ
 
 
 def test_diamonds_are_explained_where_there_are_some(fashion, tmp_path, make) -> None:
-    assert "Diamonds: the paper." in figures.bars(fashion).caption
+    assert "Diamonds: the paper." in figures.means(fashion).caption
     demo = make(studies.load("demo"), tmp_path / "study", lambda _: 0.9, samples=50)
-    assert "Diamonds" not in figures.bars(demo).caption
+    assert "Diamonds" not in figures.means(demo).caption
 
 
-def test_bars_of_logical_functions_are_shares_of_trials_that_solve_them(tmp_path, make) -> None:
+def test_dots_of_logical_functions_are_shares_of_trials_that_solve_them(tmp_path, make) -> None:
     study = studies.load("logic", quick=True)
     results = make(study, tmp_path / "study", lambda row: 1.5 if row == "xor/ada" else 0.7, samples=40)
-    chart = figures.bars(results).charts[0]
-    bars = {bar.label: bar for bar in chart.bars}
-    assert (bars["ADA"].value, bars["ADA"].high) == (100, pytest.approx(100))
-    assert (bars["ReLU"].value, bars["ReLU"].low) == (0, 0)
-    assert bars["ReLU"].high == pytest.approx(16.1, abs=0.1)  # Wilson, 0 of 20
+    dots = {dot.label: dot for dot in figures.means(results).charts[0].dots}
+    assert (dots["ADA"].mean, dots["ADA"].high) == (100, pytest.approx(100))
+    assert (dots["ReLU"].mean, dots["ReLU"].low) == (0, 0)
+    assert dots["ReLU"].high == pytest.approx(16.1, abs=0.1)  # Wilson, 0 of 20
+
+
+def test_bars_from_a_cut_axis_are_dots() -> None:
+    near, far = (Bars("b", "title", "alt", "axis", (Bar("a", "relu", 99.0), Bar("b", "ada", v))) for v in (98.0, 1.0))
+    assert draw_svg(near, PALETTE).count("patch_") < draw_svg(far, PALETTE).count("patch_")
 
 
 def test_curves_run_along_the_axis_one_line_for_each_unit(tmp_path, make) -> None:
@@ -220,7 +247,7 @@ def test_every_kind_of_chart_is_drawn_as_svg_and_pdf(fashion, tmp_path) -> None:
 
 
 def test_drawing_twice_gives_the_same_bytes(fashion) -> None:
-    chart = figures.bars(fashion).charts[0]
+    chart = figures.means(fashion).charts[0]
     assert draw_svg(chart, PALETTE) == draw_svg(chart, PALETTE)
 
 

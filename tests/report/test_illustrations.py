@@ -37,3 +37,14 @@ def test_text_plot_peaks_where_the_curve_does() -> None:
     column = top.index("•") - 8
     assert -2 + 10 * column / 39 == pytest.approx(1.0, abs=0.6)
     assert bottom.count("•") > 8
+
+
+def test_the_surface_in_characters_has_its_corners_and_is_darkest_where_it_is_highest() -> None:
+    lines = illustrations.surface_text(illustrations.xor_surface()).splitlines()
+    (above,) = [line for line in lines if line.startswith("   1 ┤")]
+    (below,) = [line for line in lines if line.startswith("   0 ┤")]
+    assert above.index("1.00") < above.index("0.04")
+    assert below.index("0.00") < below.index("1.00")
+    assert max(map(len, lines)) <= 80
+    middle = lines[6]
+    assert middle.index("█") > middle.index("░")

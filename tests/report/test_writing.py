@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from apical import study as studies
 from apical.errors import InvalidArgumentError, StudyError
-from apical.report import gather, write, writing
+from apical.report import gather, numbers, write, writing
 from apical.report.charts import VERDICTS
-from apical.report.comparison import with_interval
 from apical.report.render import latex, markdown
 
 
@@ -199,9 +198,7 @@ def test_every_gain_and_time_of_the_page_is_that_of_its_trials(fashion, fashion_
     records = {t.digest[:16]: t for row in fashion.rows for t in row.trials}
     found = NUMBER.findall((fashion_folder / "index.html").read_text(encoding="utf-8"))
     gains = [(value, digests.split(), metric) for value, digests, metric, _, how, _ in found if how == "gain"]
-    times = [(value, digests.split()) for value, digests, _, _, how, _ in found if how == "median"]
     assert len(gains) > 20
-    assert len(times) == 22
     row_of = {t.digest[:16]: row.row.key for row in fashion.rows for t in row.trials}
     quoted = [row.row.paper["accuracy"].value / 100 for row in fashion.rows if row.row.quoted]
     for value, digests, metric in gains:
@@ -211,8 +208,22 @@ def test_every_gain_and_time_of_the_page_is_that_of_its_trials(fashion, fashion_
             continue
         half, sign = len(values) // 2, -1 if metric == "cross-entropy" else 1
         assert float(value) == pytest.approx(sign * (fmean(values[:half]) - fmean(values[half:])), abs=1e-12)
-    for value, digests in times:
-        assert float(value) == median(median(records[d].seconds[1:]) for d in digests)
+
+
+def test_seconds_are_shown_with_their_spread_and_only_of_trials_that_ran_alone(fashion, tmp_path: Path) -> None:
+    ran = replace(fashion, commands=("apical study run table-fashion-mlp --workers 1 --no-stack",))
+    beside = replace(fashion, commands=(*ran.commands, "apical study run table-fashion-mlp --workers 2"))
+    for unknown in (fashion, beside):
+        assert numbers.times(unknown) == []
+    first, second = numbers.times(ran)
+    assert len(first.rows) == len(second.rows) == 11
+    own = sorted(median(t.seconds[1:]) for t in fashion.row("mlp-1/ada").trials)
+    shown = next(row for row in first.rows if row.label == "ADA")
+    assert shown.seconds.value == median(own)
+    assert shown.spread == f"{numbers.show(numbers.SECONDS, own[0])} to {numbers.show(numbers.SECONDS, own[-1])}"
+    page = write([ran], tmp_path).read_text(encoding="utf-8")
+    assert "Seconds per epoch" in page
+    assert "Seconds are not compared" not in page
 
 
 def test_claims_have_a_page_of_their_own_and_every_pair_a_line_of_csv(fashion, fashion_folder: Path) -> None:
@@ -239,12 +250,39 @@ def test_a_page_does_not_tell_where_its_writer_works(fashion, tmp_path: Path, mo
     assert str(fashion.directory.parent) not in text
 
 
-def test_latex_tables_have_the_decisions_of_the_page(fashion, fashion_folder: Path) -> None:
+def test_latex_tables_have_the_gains_of_the_page(fashion, fashion_folder: Path) -> None:
     text = (fashion_folder / "tables" / "table-fashion-mlp-mlp-1.tex").read_text(encoding="utf-8")
     (line,) = [line for line in text.splitlines() if line.startswith("ADA ")]
-    found = next(x for x in gather([fashion], pictures=False).sections[0].tables[0].lines if x.key == "mlp-1/ada")
-    assert rf"$\uparrow$ {latex.escape(with_interval(found.baseline))}" in line
-    assert line.count("&") == 8
+    shown = next(x for x in gather([fashion], pictures=False).sections[0].tables[0].lines if x.key == "mlp-1/ada")
+    assert rf"\textbf{{{latex.escape(shown.gain.text)}}}" in line
+    assert shown.gain.text.endswith(" better")
+    assert line.count("&") == 6
+
+
+def test_a_study_without_ada_shows_nothing_of_it(tmp_path: Path, make) -> None:
+    (tmp_path / "own.toml").write_text(OTHERS, encoding="utf-8")
+    results = make(studies.load(tmp_path / "own.toml"), tmp_path / "study", lambda _: 0.8, samples=100)
+    page = write([results], tmp_path / "report").read_text(encoding="utf-8")
+    assert not re.search(r"XOR|Lemma|The building block", re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL))
+    assert not [p for p in (tmp_path / "report" / "figures").iterdir() if p.name.startswith(("ada", "xor"))]
+    sentence = gather([results], pictures=False).sections[0].conclusion.sentence
+    assert sentence in page
+    assert markdown.escape(sentence) in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+    assert latex.escape(sentence) in (tmp_path / "report" / "report.tex").read_text(encoding="utf-8")
+
+
+OTHERS = """
+title = "Two units"
+trials = 2
+[[parts]]
+name = "digits"
+data = "digits"
+model = "mlp-1"
+[[rows]]
+unit = "relu"
+[[rows]]
+unit = "gelu"
+"""
 
 
 def test_csv_has_full_precision_and_the_trials(fashion, fashion_folder: Path) -> None:

@@ -171,7 +171,8 @@ def test_a_failed_trial_is_data_and_can_be_tried_again(tiny, tmp_path, monkeypat
     results = run(broken, tmp_path / "s", trust=True)
     assert results.finished
     assert results.states["failed"] == 2
-    assert "2 trials failed: fix the cause, then: apical study retry NAME, and run again" in results.missing[0]
+    again = f"fix the cause, then: apical study retry {results.directory}, and run again"
+    assert f"2 trials failed: {again}" in results.missing[0]
     ada = results.row("digits/ada")
     assert (ada.chosen, ada.trials, ada.best) == (None, (), None)
     assert {t.reason for s in ada.settings for t in s.trials} == {"RuntimeError: this one never works"}

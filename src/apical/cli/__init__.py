@@ -11,7 +11,7 @@ from apical.errors import ApicalError, MissingExtraError, unknown
 
 JOBS = {
     "Have a look": {
-        "demo": "see what apical does, in three minutes at most, with no data needed",
+        "demo": "see what apical does, in two minutes, with no data needed",
         "env": "show versions, CPU and which kernel serves, and why",
         "bench": "measure the activations on this machine",
     },
@@ -104,7 +104,7 @@ def _run_command(name: str, arguments: list[str]) -> int:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)  # modules of your own, such as those that a study names, are found where you work
     app = import_module(f"apical.cli.{name}").app
-    command = typer.main.get_command(app)
+    command = import_module("apical.cli.options").like_a_shell(typer.main.get_command(app))
     try:
         result = command.main(arguments, prog_name=f"apical {name}", standalone_mode=False)
     except Exception as error:

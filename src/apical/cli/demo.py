@@ -21,29 +21,37 @@ app = command()
 @app.command(epilog=shown("apical demo -o demo"))
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for everything.")] = Path("apical-demo"),
-    train: Annotated[bool, typer.Option("--train/--no-train", help="Run the two small studies, too.")] = True,
+    train: Annotated[bool, typer.Option("--train/--no-train", help="Run the small study, too.")] = True,
 ) -> None:
-    """See what apical does, in three minutes at most, with no data needed."""
+    """See what apical does, in two minutes, with no data needed."""
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidArgumentError(f"--output is {output}, where no folder can be made ({error.strerror})") from error
+    parts = 3 if train else 2
+    _announce(1, parts, "the activation, and one neuron that computes XOR", "a second")
     _show_ada()
     _show_xor()
-    _show_conversion()
     picture = output / "ada.svg"
     illustrations.draw_overview(picture, illustrations.ada_curves(), illustrations.xor_surface())
     print(f"\nwrote {picture}")
+    _announce(2, parts, "a network, converted into pyramidal neurons", "a second")
+    _show_conversion()
     if train:
-        approximated = _run_study("approximation", output, "A hidden layer of 20 units learns sin(x) and sin(x)/x")
-        digits = _run_study("demo", output, "Twelve kinds of neurons learn to read digits")
-        page = report.write([digits, approximated], output / "report")
-        print(f"\nwrote {page}: open it in a browser")
+        _announce(3, parts, "a study: twelve kinds of neurons learn to read digits", "about a minute")
+        results = _run_study("demo", output)
+        page = report.write([results], output / "report")
+        screen.print_sentence(results)
+        print(f"wrote {page}: open it in a browser")
 
 
-def _run_study(name: str, output: Path, words: str) -> StudyResults:
+def _announce(number: int, parts: int, words: str, duration: str) -> None:
+    print(f"{chr(10) if number > 1 else ''}{number} of {parts}: {words} ({duration})\n", flush=True)
+
+
+def _run_study(name: str, output: Path) -> StudyResults:
     """A quick study with its progress and its table."""
-    print(f"\n{words}: tuned by validation, then tested once\n", flush=True)
+    print("alpha is tuned by validation; then three trials of each kind are trained and tested once\n", flush=True)
     quick = study.load(name, quick=True)
     with screen.progress() as tell:
         results = study.run(quick, output / "studies" / quick.name, progress=tell)
@@ -59,15 +67,13 @@ def _show_ada() -> None:
 
 
 def _show_xor() -> None:
-    outputs = illustrations.xor_neuron(illustrations.XOR_POINTS)
-    print("\nOne neuron, ADA(5 a + 5 b - 4) with alpha = c = 1, computes XOR (Lemma 1 of the paper):\n")
-    print("   a  b   output   rounded")
-    for (a, b), value in zip(illustrations.XOR_POINTS.int().tolist(), outputs.tolist(), strict=True):
-        print(f"   {a}  {b}    {value:.4f}   {round(value)}")
+    print("\nOne neuron, ADA(5 a + 5 b - 4) with alpha = c = 1, computes XOR (Lemma 1 of the paper):")
+    print("its output over both inputs, and at the four corners\n")
+    print(illustrations.surface_text(illustrations.xor_surface()))
 
 
 def _show_conversion() -> None:
     features = nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten())
     model = nn.Sequential(features, nn.Linear(16 * 36, 32), nn.GELU(), nn.Linear(32, 10))
-    print("\nA network's activations, converted into pyramidal neurons by convert_(model, 'pynada(alpha=0.5)'):\n")
+    print("convert_(model, 'pynada(alpha=0.5)'):\n")
     print(convert_(model, "pynada(alpha=0.5)"))

@@ -104,6 +104,29 @@ def group(summary: str, *examples: str) -> typer.Typer:
     return typer.Typer(**_PLAIN, no_args_is_help=True, help=summary, epilog=shown(*examples), callback=_nothing)
 
 
+METAVARS = {
+    "directory": "DIR", "out": "DIR", "resume": "DIR", "root": "DIR", "output": "PATH", "csv": "FILE",
+    "set_": "KEY=VALUE", "dim": "NAME=VALUE", "engine_option": "NAME=VALUE", "import_": "MODULE",
+    "address": "HOST:PORT",
+}  # fmt: skip
+"""What the help calls the value of an option, where its own name would not do."""
+
+
+def like_a_shell(given: Any) -> Any:
+    """The command with usage lines as shells' manuals have them: `STUDY`, `--directory DIR`; no types in brackets."""
+    for parameter in given.params:
+        if parameter.param_type_name == "argument":
+            name = parameter.metavar or parameter.name.upper()
+            usage = f"{name}..." if parameter.nargs != 1 else name
+            parameter._usage_display_name = lambda usage=usage, need=parameter.required: usage if need else f"[{usage}]"
+            parameter.display_type_rich = lambda ctx: ""
+        elif not getattr(parameter, "is_flag", False):
+            parameter.metavar = parameter.metavar or METAVARS.get(parameter.name, parameter.name.strip("_").upper())
+    for below in getattr(given, "commands", {}).values():
+        like_a_shell(below)
+    return given
+
+
 def shown(*lines: str) -> str:
     """Examples for the end of a help text, each on a line of its own."""
     title = "Example:" if len(lines) == 1 else "Examples:"

@@ -1,9 +1,10 @@
 """What `apical study` shows: live progress, tables, final lines."""
 
 import os
+import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
@@ -16,15 +17,20 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from apical import study
+from apical.cli.options import aligned
 from apical.errors import InvalidArgumentError, unknown
 from apical.study import listing
 from apical.study.directory import Store
+from apical.study.plan import RATE, fields_of
 from apical.study.results import RowResults, StudyResults, TrialRecord
 from apical.train import metrics
 
-if TYPE_CHECKING:  # it needs torch, and `--help` does not
+if TYPE_CHECKING:  # they need torch or scipy, and `--help` does not
+    from apical.report.conclusion import Finding
     from apical.study.state import Progress
 
+WIDTH = 80
+"""Columns of a terminal that nobody has widened."""
 EVERY = 5.0
 """Seconds between two lines of progress where there is no terminal."""
 STATES = ("planned", "running", "done", "diverged", "failed")
@@ -110,14 +116,15 @@ def watch(folder: Path) -> None:
 def print_status(folder: Path) -> None:
     """Rows and the states of their trials."""
     results, now = study.read(folder), study.status(folder)
-    table = Table("row", *STATES, "best validation", "setting", box=None, pad_edge=False)
-    for row in results.rows:
-        if not row.row.quoted:
-            states = _states(row)
-            table.add_row(row.row.key, *(str(states[s] or "") for s in STATES), *_best_so_far(row))
+    rows = [row for row in results.rows if not row.row.quoted]
+    used = [s for s in STATES if any(_states(row)[s] for row in rows)]
+    lines = [("row", "setting", *used, "best validation")]
+    for row in rows:
+        best, setting = _best_so_far(row)
+        lines.append((row.row.key, setting, *(str(_states(row)[s] or "") for s in used), best))
     console = screen()
     console.print(f"{results.study.title}, in {folder}")
-    console.print(table)
+    print(aligned(fitted(lines)))
     console.print(headline(now))
     for r in now.running:
         console.print(f"  {r.trial.digest[:8]} {r.trial.setting} seed {r.trial.trial} on {r.host}")
@@ -142,28 +149,68 @@ def _best_so_far(row: RowResults) -> tuple[str, str]:
 
 
 def print_results(results: StudyResults) -> None:
-    """Rows with the chosen setting, validation, test of the best trial, mean and deviation, the paper's number."""
-    papers = any(row.row.paper for row in results.rows)
-    head = ("row", "setting", "validation", "test (best)", "test (mean)", "trials", *(["paper"] if papers else []))
-    table = Table(*head, box=None, pad_edge=False)
-    for row in results.rows:
-        table.add_row(*result_cells(row), *([_paper(row)] if papers else []))
-    screen().print(table)
+    """The rows of a study in 80 columns, a table for each part."""
+    from apical.report.conclusion import conclude  # noqa: PLC0415  scipy, which `study list` does not need
+
+    conclusion = conclude(results)
+    for part in results.study.parts:
+        rows = [r for r in results.rows if r.row.part == part.name]
+        if len(results.study.parts) > 1:
+            print(f"\n{middle_cut(part.title, WIDTH)}")
+        print(aligned(fitted(result_cells(rows, {f.key: f for f in conclusion.findings}))))
 
 
-def result_cells(row: RowResults) -> tuple[str, ...]:
-    """Label, setting, validation and test of the best trial, mean and deviation of the tests, their number."""
-    metric, tests = row.part.metric, row.tests(row.part.metric)
-    best = row.best
-    spread = f" ± {number(metric, stdev(tests))}" if len(tests) > 1 else ""
-    return (
-        f"{row.part.title}: {row.row.label}",
-        row.chosen or ("quoted" if row.row.quoted else "-"),
-        number(metric, best.value) if best else "-",
-        number(metric, best.test[metric]) if best and best.test else "-",
-        f"{number(metric, mean(tests))}{spread}" if tests else "-",
-        str(len(tests)) if tests else "",
-    )
+def result_cells(rows: Sequence[RowResults], findings: "Mapping[str, Finding]") -> list[tuple[str, ...]]:
+    """Unit, tuned values, mean and deviation of the tests, gain over the baseline, trials, paper; no empty column."""
+    metric = rows[0].part.metric
+    bases = list(dict.fromkeys(f.baseline for f in findings.values() if f.decision))
+    over = bases[0] if len(bases) == 1 else "baseline"
+    lines = [("unit", "setting", f"test {metric}", f"gain over {over}", "n", "paper")]
+    for row in rows:
+        tests, finding = row.tests(metric), findings.get(row.row.key)
+        spread = f" ± {number(metric, stdev(tests))}" if len(tests) > 1 else ""
+        test = f"{number(metric, mean(tests))}{spread}" if tests else "quoted" if row.row.quoted else "-"
+        setting = _tuned(row.chosen) if row.chosen else ""
+        lines.append((row.row.label, setting, test, _gain(finding), str(len(tests) or ""), _paper(row)))
+    filled = [k for k in range(len(lines[0])) if k == 0 or any(line[k] for line in lines[1:])]
+    return [tuple(line[k] for k in filled) for line in lines]
+
+
+def _tuned(setting: str) -> str:
+    """`alpha=0.3, lr 0.003`."""
+    chosen = fields_of(setting)
+    unit = chosen["unit"].partition("(")[2].removesuffix(")")
+    return ", ".join(filter(None, (unit, f"lr {chosen[RATE]:g}" if RATE in chosen else "")))
+
+
+def _gain(finding: "Finding | None") -> str:
+    from apical.report.comparison import between  # noqa: PLC0415
+    from apical.report.numbers import show  # noqa: PLC0415
+
+    d = finding.decision if finding else None
+    if finding is None or d is None:
+        return ""
+    word = f" {finding.verdict}" if finding.verdict in ("better", "worse") else ""
+    return f"{show(finding.metric, d.difference, sign=True)} {between(finding.metric, d.low, d.high)}{word}"
+
+
+def fitted(lines: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Cells that fit 80 columns: the two widest of the first columns are cut in the middle."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    excess = sum(widths) + 2 * (len(widths) - 1) - WIDTH
+    for k in (1, 0, 1, 0):
+        if excess > 0 and k < len(widths):
+            cut = min(excess, max(0, widths[k] - (10 if excess < 40 else 6)))
+            widths[k], excess = widths[k] - cut, excess - cut
+    return [tuple(middle_cut(cell, w) for cell, w in zip(line, widths, strict=True)) for line in lines]
+
+
+def middle_cut(text: str, width: int) -> str:
+    """`one-hidden…on digits`: both ends of a name that is too long."""
+    if len(text) <= width:
+        return text
+    head = width // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"[:width]
 
 
 def _paper(row: RowResults) -> str:
@@ -176,10 +223,18 @@ def number(metric: str, value: float) -> str:
     return f"{100 * value:.2f}" if metric in metrics.names() and metrics.find(metric).percent else f"{value:.4g}"
 
 
-def conclude(results: StudyResults) -> int:
+def print_sentence(results: StudyResults) -> None:
+    """What was found, in lines of 80 columns."""
+    from apical.report.conclusion import conclude  # noqa: PLC0415  scipy
+
+    print(f"\n{textwrap.fill(conclude(results).sentence, WIDTH, break_long_words=False, break_on_hyphens=False)}\n")
+
+
+def print_end(results: StudyResults) -> int:
     """The last lines of a run; 1 where trials failed."""
     states = ", ".join(f"{results.states[s]} {s}" for s in STATES if results.states[s])
     note = " (quick: no replication of the paper)" if results.study.quick and results.study.base else ""
+    print_sentence(results)
     print(f"{results.study.name}{note}: {states}; {results.directory}")
     for line in (*failures(results), *results.missing):
         print(line)
@@ -208,14 +263,31 @@ def _every(results: StudyResults) -> Iterator[TrialRecord]:
 # --- one trial ---------------------------------------------------------------------------------------------------
 
 
+def print_trials(folder: Path) -> None:
+    """Every trial of a study, a line each."""
+    results = study.read(folder)
+    lines = [("row", "setting", "trial", "seed", "state", "validation", "test")]
+    seen: set[str] = set()
+    for row in results.rows:
+        settings = [(s.setting, t) for s in row.settings for t in s.trials]
+        for setting, t in [*settings, *((row.chosen or "", t) for t in row.trials)]:
+            if t.digest in seen:
+                continue
+            seen.add(t.digest)
+            test = number(t.metric, t.test[t.metric]) if t.test and t.metric in t.test else ""
+            value = number(t.metric, t.value) if isfinite(t.value) else ""
+            lines.append((row.row.key, setting, t.digest[:8], str(t.seed), t.state, value, test))
+    print(aligned(fitted(lines)))
+    print(f"one of them: apical study show {folder} TRIAL")
+
+
 def print_trial(folder: Path, start: str) -> None:
     """What a trial is and how it went."""
     results = study.read(folder)
     trials = {t.digest: t for t in _every(results) if t.digest.startswith(start)}
     if len(trials) != 1:
         raise InvalidArgumentError(
-            f"{len(trials)} trials of {folder} begin with {start!r}: "
-            f"apical study export {folder} -o trials.csv lists them all"
+            f"{len(trials)} trials of {folder} begin with {start!r}: apical study show {folder} lists them all"
         )
     (trial,) = trials.values()
     table = Table.grid(padding=(0, 2))

@@ -1,9 +1,14 @@
 """`apical study`."""
 
 import json
+import signal
+import sys
+import threading
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -97,7 +102,7 @@ def run(
     own = dict(_pair(text) for text in engine_option or ())
     given = study.Options(workers=workers, cpus=cpus, gpus=gpus, address=address, own=own)
     try:
-        with screen.progress() as tell:
+        with screen.progress() as tell, _acknowledged():
             results = study.run(
                 wanted, folder, engine=engine, options=given,
                 tune_trials=tune_trials, stack=stack,
@@ -107,7 +112,7 @@ def run(
         print(f"stopped, nothing finished is lost; continue with: apical study run {folder}")
         return STOPPED
     screen.print_results(results)
-    return screen.conclude(results)
+    return screen.print_end(results)
 
 
 @app.command(epilog=shown("apical study status table-fashion-mlp"))
@@ -150,17 +155,20 @@ def watch(
     apical.report.watch(study_directory(where), port=port, refresh=refresh, started=started)
 
 
-@app.command(epilog=shown("apical study show table-fashion-mlp 3f2a91"))
+@app.command(epilog=shown("apical study show table-fashion-mlp", "apical study show table-fashion-mlp 3f2a91"))
 def show(
     where: Where,
     trial: Annotated[
-        str, typer.Argument(metavar="DIGEST", help="The start of a trial's digest, as status and export show it.")
-    ],
+        str | None, typer.Argument(metavar="TRIAL", help="The start of a trial's digest; without it, all are listed.")
+    ] = None,
     import_: Import = None,
     trust: Trust = False,
 ) -> None:
-    """One trial: what it is, how it went, where it lies."""
-    screen.print_trial(study_directory(where), trial)
+    """The trials of a study, or one of them: its settings, scores and files."""
+    if trial is None:
+        screen.print_trials(study_directory(where))
+    else:
+        screen.print_trial(study_directory(where), trial)
 
 
 @app.command(epilog=shown("apical study retry table-fashion-mlp"))
@@ -188,6 +196,15 @@ def export(
 ) -> None:
     """Write every trial as a row of one table."""
     print(f"wrote {study.export(study_directory(where), output)}")
+
+
+@app.command(epilog=shown("apical study dataframe table-fashion-mlp"))
+def dataframe(where: Where) -> None:
+    """Print every trial as a pandas data frame.
+
+    In Python, `apical.study.read(directory).dataframe()` gives it.
+    """
+    print(study.read(study_directory(where)).dataframe())
 
 
 @app.command(epilog=shown("apical study merge studies/all studies/laptop studies/cluster"))
@@ -259,6 +276,24 @@ def _study(name: str, *, quick: bool, sets: list[str] | None, tune_c: bool) -> S
             "name or file"
         )
     return study.frozen(name)
+
+
+@contextmanager
+def _acknowledged() -> Iterator[None]:
+    """Ctrl-C is answered at once, though trials leave at their next batch."""
+
+    def answer(*_: Any) -> None:
+        print("\nstopping: trials leave at their next batch", file=sys.stderr, flush=True)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, answer)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """`apical train`."""
 
 import os
+import shutil
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +96,7 @@ def train(
     if threads is None and models.stacks(spec.model):
         how = replace(how, threads=1)  # their steps are too short to share
     folder = out or Path("runs") / spec.name
-    with showing(spec) as callback:
+    with showing(spec) as callback, _nothing_left(folder):
         result = run(spec, how, folder, [callback])
     return _conclude(result, folder, test=test)
 
@@ -128,6 +129,20 @@ def _values(pairs: list[str] | None) -> dict[str, Any]:
         except ValueError:
             values[name] = text
     return values
+
+
+@contextmanager
+def _nothing_left(folder: Path) -> "Iterator[None]":
+    """A run that fails before its first checkpoint leaves no folder behind, unless there was one."""
+    from apical.study.directory import CHECKPOINT  # noqa: PLC0415  torch
+
+    new = next((path for path in (*reversed(folder.parents), folder) if not path.exists()), None)
+    try:
+        yield
+    except Exception:
+        if new is not None and not (folder / CHECKPOINT).exists():
+            shutil.rmtree(new, ignore_errors=True)
+        raise
 
 
 @contextmanager

@@ -62,6 +62,34 @@ class Bars(Chart):
 
 
 @dataclass(frozen=True)
+class Dot:
+    """One row in printed units: its mean with interval, its trials, the paper's value, and its gain over the baseline.
+
+    `gain` is (mean, low, high), positive where the row is better; `sure`: the interval of the gain excludes 0.
+    """
+
+    label: str
+    kind: str
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    trials: tuple[float, ...] = ()
+    paper: float | None = None
+    gain: tuple[float, float, float] | None = None
+    sure: bool = False
+
+
+@dataclass(frozen=True)
+class Dots(Chart):
+    """Rows as dots with intervals, and their gains beside them, or below them where the chart is `narrow`."""
+
+    axis: str = ""
+    gain_axis: str = ""
+    dots: tuple[Dot, ...] = ()
+    narrow: bool = False
+
+
+@dataclass(frozen=True)
 class Lines(Chart):
     """Lines over a common axis. `ticks` names its places 0, 1, 2, ... where they are no numbers, `whole` marks an axis
     of whole numbers such as epochs, `from_zero` a vertical axis that starts at 0.
@@ -130,7 +158,8 @@ class Forest(Chart):
 class Gallery:
     """Charts that belong together, with one legend of (label, kind, dashed).
 
-    `detail`: a page that grows too large leaves them to the folder of figures. `lead`: they stand before the tables.
+    `detail`: they fold, and a page that grows too large leaves them to the folder of figures. `lead`: they stand before
+    the tables. `empty` names charts that are left out because they would show nothing, and why.
     """
 
     title: str
@@ -139,6 +168,7 @@ class Gallery:
     legend: tuple[tuple[str, str, bool], ...] = ()
     detail: bool = False
     lead: bool = False
+    empty: tuple[str, ...] = ()
 
 
 # One colour for each kind of unit, the same in every figure, for light and for dark pages.

@@ -142,9 +142,21 @@ def compare(
     a: RowResults, b: RowResults, metric: Metric, book: "AnswerBook", rows: Sequence[RowResults] = (), *,
     split: Split = "test", crossed: bool = True,
 ) -> Comparison:  # fmt: skip
+    """The finding about two rows, and what stands beside it, from the answers on each sample; see `decide`."""
+    comparison = decide(a, b, metric, rows, split=split)
+    if split != "test" or metric.per_sample is None or metric.by_trial:
+        return comparison
+    decided = crossed and comparison.decision is not None
+    beside = _crossed(a, b, comparison.seeds, metric, book) if decided else None
+    return replace(comparison, crossed=beside, test=_test(a, b, metric, book))
+
+
+def decide(
+    a: RowResults, b: RowResults, metric: Metric, rows: Sequence[RowResults] = (), *, split: Split = "test"
+) -> Comparison:
     """The finding about two rows; `rows` are those of the same network, whose variances are pooled.
 
-    A quoted number is a constant. Test scores of tests that were made come with the paper's comparison.
+    A quoted number is a constant.
     """
     of_a, of_b = scores(a, metric, split), scores(b, metric, split)
     shared = sorted((of_a or of_b).keys() & (of_b or of_a).keys())
@@ -153,14 +165,10 @@ def compare(
     decision = None
     if len(shared) > 1 and first is not None and second is not None:
         decision = stats.decide(first, second, margin=margin, pooled=pool, larger_is_better=metric.larger_is_better)
-    comparison = Comparison(
+    return Comparison(
         a.row.key, b.row.key, metric, margin, tuple(shared), _digests((a, b), shared), decision,
         later=_later(a, b, shared, first, second, metric), printed=_printed_gain(a, b, metric),
     )  # fmt: skip
-    if split != "test" or metric.per_sample is None or metric.by_trial:
-        return comparison
-    beside = _crossed(a, b, shared, metric, book) if crossed and decision is not None else None
-    return replace(comparison, crossed=beside, test=_test(a, b, metric, book))
 
 
 def scores(result: RowResults, metric: Metric, split: Split = "test") -> dict[int, float]:

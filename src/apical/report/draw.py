@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from apical import files, imports
 from apical.report import charts
-from apical.report.charts import Bars, Chart, Fit, Forest, Lines, Palette, Pictures, Surface
+from apical.report.charts import Bars, Chart, Dots, Fit, Forest, Lines, Palette, Pictures, Surface
 
 WIDTH = 3.6
 """Inches: a phone shows a figure of this width at its natural size."""
@@ -110,7 +110,9 @@ def _bars(figure: Any, chart: Bars, palette: Palette) -> None:
     start, end = _ends(chart)
     for place, bar in enumerate(chart.bars):
         colour = palette.colour(bar.kind)
-        if bar.value is not None:
+        if bar.value is not None and start > 0:  # a bar from a cut axis has no length that means anything
+            axis.plot(bar.value, place, "o", markersize=5, color=colour)
+        elif bar.value is not None:
             axis.barh(place, bar.value - start, left=start, height=0.62, color=colour, alpha=0.85, linewidth=0)
         if bar.low is not None and bar.high is not None:
             axis.plot([bar.low, bar.high], [place, place], color=charts.INK, linewidth=1, solid_capstyle="butt")
@@ -122,6 +124,44 @@ def _bars(figure: Any, chart: Bars, palette: Palette) -> None:
     axis.set_xlim(start, end)
     axis.set_xlabel(chart.axis if start == 0 else f"{chart.axis}, from {start:g}", loc="right")
     axis.grid(visible=False, axis="y")
+    _title(figure, chart.title)
+
+
+def _dots(figure: Any, chart: Dots, palette: Palette) -> None:
+    """Left the means with their intervals and trials, right the gains over the baseline."""
+    panels = 1 + any(dot.gain for dot in chart.dots)
+    height = 0.8 + 0.24 * len(chart.dots)
+    figure.set_size_inches(
+        WIDTH if chart.narrow or panels == 1 else 1.75 * WIDTH, height * (panels if chart.narrow else 1)
+    )
+    rows, columns = (panels, 1) if chart.narrow else (1, panels)
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=not chart.narrow).ravel()
+    labels = [shortened(dot.label, 24) for dot in chart.dots]
+    for place, dot in enumerate(chart.dots):
+        colour = palette.colour(dot.kind)
+        axes[0].plot(dot.trials, [place] * len(dot.trials), "o", markersize=2.6, color=colour, alpha=0.4, linewidth=0)
+        if dot.low is not None and dot.high is not None:
+            axes[0].plot([dot.low, dot.high], [place, place], color=colour, linewidth=1.6)
+        if dot.mean is not None:
+            axes[0].plot(dot.mean, place, "o", markersize=5.5, color=colour)
+        if dot.paper is not None:
+            axes[0].plot(dot.paper, place, "D", markersize=4.5, markerfacecolor="none", markeredgecolor=charts.INK)
+        if dot.gain is not None:
+            middle, low, high = dot.gain
+            face = colour if dot.sure else "none"
+            axes[1].plot([low, high], [place, place], color=colour, linewidth=1.6, zorder=2)
+            axes[1].plot(middle, place, "o", markersize=5.5, markeredgecolor=colour, markerfacecolor=face, zorder=3)
+    axes[0].set_xlabel(chart.axis, loc="right")
+    if panels == 2:
+        axes[1].axvline(0, color=charts.INK, linewidth=0.8, zorder=1)
+        axes[1].set_xlabel(chart.gain_axis, loc="right")
+    for number, axis in enumerate(axes):
+        axis.grid(visible=False, axis="y")
+        if number == 0 or chart.narrow:
+            axis.set_yticks(range(len(labels)), labels)
+        axis.tick_params(axis="y", colors=charts.INK)
+        axis.set_ylim(len(labels) - 0.4, -0.6)
+        axis.locator_params(axis="x", nbins=5)
     _title(figure, chart.title)
 
 
@@ -254,6 +294,7 @@ def shortened(text: str, length: int) -> str:
 
 DRAWERS: dict[type, Callable[[Any, Any, Palette], None]] = {
     Bars: _bars,
+    Dots: _dots,
     Lines: _lines,
     Fit: _fit,
     Surface: _surface,

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from apical import stats
 from apical.errors import InvalidArgumentError
-from apical.report.charts import Bar, Bars, Chart, Effect, Fit, Forest, Gallery, Line, Lines, Pictures, step
+from apical.report.charts import Chart, Dot, Dots, Effect, Fit, Forest, Gallery, Line, Lines, Pictures, step
 from apical.report.claims.verdicts import Verdict
 from apical.report.comparison import Comparison
+from apical.report.conclusion import Finding, findings
 from apical.report.numbers import (
     ACCURACY,
     classes_of,
@@ -52,9 +53,23 @@ def galleries(study: str, results: StudyResults) -> list[Gallery]:
     for name, figure in made.items():
         gallery = Gallery(name, "", (figure,), _legend((figure,))) if isinstance(figure, Chart) else figure
         if gallery is not None and gallery.charts:
-            charts = tuple(replace(chart, name=f"{study}-{chart.name}") for chart in gallery.charts)
-            shown.append(replace(gallery, charts=charts))
+            full = [chart for chart in gallery.charts if not (isinstance(chart, Lines) and nothing_in(chart))]
+            charts = tuple(replace(chart, name=f"{study}-{chart.name}") for chart in full)
+            empty = tuple(
+                f"{c.y_axis} ({nothing_in(c)}; {c.title})"
+                for c in gallery.charts
+                if isinstance(c, Lines) and nothing_in(c)
+            )
+            shown.append(replace(gallery, charts=charts, legend=gallery.legend and _legend(full), empty=empty))
     return shown
+
+
+def nothing_in(chart: Lines) -> str:
+    """Why a chart of lines has nothing to show: one point, or the same value everywhere; "" where it has."""
+    values = {value for line in chart.lines for value in (*line.y, *line.low, *line.high) if isfinite(value)}
+    if len(values) <= 1:
+        return f"always {next(iter(values)):g}" if values else "no value"
+    return "one point" if max(len(line.x) for line in chart.lines) == 1 else ""
 
 
 def _of_user(name: str, figure: Figure, results: StudyResults) -> Gallery | Chart | None:
@@ -78,9 +93,9 @@ def _of_user(name: str, figure: Figure, results: StudyResults) -> Gallery | Char
 
 def _built_in() -> dict[str, Figure]:
     return {
-        "approximations": approximations,
         "curves": curves,
-        "bars": bars,
+        "means": means,
+        "approximations": approximations,
         "recalls": recalls,
         "learning": learning,
         "alphas": alphas,
@@ -147,56 +162,73 @@ def forest_chart(name: str, pairs: Mapping[str, Comparison]) -> Forest:
     return Forest(f"forest-{name}", f"Every judged pair: {axis}", f"{axis}: {said}.", axis, tuple(effects), margin)
 
 
-def bars(results: StudyResults) -> Gallery:
-    """Like the paper's bar charts: one for each part, our best trial, the range over trials, the paper's number."""
+def means(results: StudyResults) -> Gallery:
+    """The first picture of a study: for each part the means with their intervals, and the gains over the baseline."""
     if results.study.form == "logic":
-        return _solved(results)
-    parts = results.study.parts if results.study.form == "table" else ()
-    charts = [_bars(part, results.study.metric(part.metric), _of_part(results, part)) for part in parts]
-    shown = tuple(chart for chart in charts if chart is not None)
-    diamonds = " Diamonds: the paper." if any(b.paper is not None for c in shown for b in c.bars) else ""
-    caption = f"Bars: the trial that is best by validation. Whiskers: lowest and highest trial.{diamonds}"
-    return Gallery("Results", f"{caption} Bars start where the axis says.", shown)
+        charts = [_solved(part, _of_part(results, part)) for part in results.study.parts]
+        caption = "Dots: the share of trials that answer every point right, with its 95 % interval (Wilson's)."
+    else:
+        found = findings(results)
+        charts = [_means(part, [f for f in found if f.part.name == part.name], results) for part in results.study.parts]
+        caption = _means_caption([chart for chart in charts if chart is not None])
+    shown = [chart for chart in charts if chart is not None]
+    places = {results.study.place(result.row) for result in results.rows}
+    lead = results.study.form != "curve" or len(places) < 2
+    both = tuple(replace(c, name=f"{c.name}-narrow", narrow=True) if n else c for c in shown for n in (False, True))
+    return Gallery("Results", caption, both, lead=lead, detail=not lead)
 
 
-def _solved(results: StudyResults) -> Gallery:
-    """The share of trials that answer every point right: one start in 200 would make the best trial perfect."""
-    charts = []
-    for part in results.study.parts:
-        bars = tuple(_share(result) for result in _of_part(results, part) if tested(result, ACCURACY))
-        said = ", ".join(f"{bar.label} {bar.value:.3g}" for bar in bars)
-        alt = f"Bar chart of the trials that solve {part.title}, in per cent: {said}."
-        if bars:
-            charts.append(Bars(f"{part.name}-bars", part.title, alt, "trials that solve it (%)", bars))
-    caption = "Bars: the share of trials that answer every point right. Whiskers: its 95 % interval (Wilson's)."
-    return Gallery("Results", caption, tuple(charts))
+def _means_caption(charts: Sequence[Dots]) -> str:
+    dots = [dot for chart in charts for dot in chart.dots]
+    said = ["Large dots: means over trials, lines: their 95 % intervals, small dots: trials."]
+    if any(len(dot.trials) < 2 for dot in dots) and not any(dot.low is not None for dot in dots):
+        said = ["Dots: one trial each, so there is no interval."]
+    said += ["Diamonds: the paper."] if any(dot.paper is not None for dot in dots) else []
+    if any(dot.gain for dot in dots):
+        said.append("Gains are over trials with equal seeds; filled where the interval excludes 0.")
+    return " ".join(said)
 
 
-def _share(result: RowResults) -> Bar:
-    solved, count = solved_by(result), len(tested(result, ACCURACY))
-    low, high = stats.wilson(solved, count)
-    return Bar(result.row.label, kind_of(result.row), 100 * solved / count, 100 * low, 100 * high)
-
-
-def _bars(part: Part, metric: Metric, rows: Sequence[RowResults]) -> Bars | None:
-    bars = tuple(_bar(row, metric) for row in rows)
-    if not any(bar.value is not None for bar in bars):
+def _means(part: Part, rows: Sequence[Finding], results: StudyResults) -> Dots | None:
+    metric = results.study.metric(part.metric)
+    quoted = [r for r in _of_part(results, part) if r.row.quoted and metric.name in r.row.paper]
+    if not any(f.scores for f in rows):
         return None
-    axis = heading(metric)
-    said = ", ".join(f"{bar.label} {bar.value:.4g}" for bar in bars if bar.value is not None)
-    return Bars(f"{part.name}-bars", part.title, f"Bar chart of the {axis}, {part.title}: {said}.", axis, bars)
+    dots = [_dot(f, results.row(f.key)) for f in rows]
+    dots += [Dot(r.row.label, kind_of(r.row), paper=r.row.paper[metric.name].value) for r in quoted]
+    bases = list(dict.fromkeys(f.baseline for f in rows if f.decision))
+    unit = "points" if metric.percent else metric.unit
+    over = f"gain over {bases[0] if len(bases) == 1 and len(bases[0]) <= 16 else 'the baseline'}"
+    gain_axis = f"{over} ({unit})" if unit else over
+    said = ", ".join(f"{d.label} {d.mean:.4g}" for d in dots if d.mean is not None)
+    gains = ", ".join(f"{d.label} {d.gain[0]:+.3g} ({d.gain[1]:+.3g} to {d.gain[2]:+.3g})" for d in dots if d.gain)
+    alt = f"Mean {heading(metric)}, {part.title}: {said}." + (f" {gain_axis.capitalize()}: {gains}." if gains else "")
+    return Dots(f"{part.name}-means", part.title, alt, heading(metric), gain_axis, tuple(dots))
 
 
-def _bar(result: RowResults, metric: Metric) -> Bar:
-    unit = scale(metric)
-    value, values = test_value(result.best, metric), [v for _, v in tested(result, metric)]
-    printed = result.row.paper.get(metric.name)
-    several = len(values) > 1
-    return Bar(
-        result.row.label, kind_of(result.row), None if value is None else value * unit,
-        min(values) * unit if several else None, max(values) * unit if several else None,
+def _dot(f: Finding, result: RowResults) -> Dot:
+    unit, own, d = scale(f.metric), f.summary, f.decision
+    printed = result.row.paper.get(f.metric.name)
+    several = own.n > 1
+    return Dot(
+        f.label, f.kind, own.mean * unit if own.n else None, own.low * unit if several else None,
+        own.high * unit if several else None, tuple(v * unit for v in f.scores.values()) if several else (),
         printed.value if printed else None,
+        None if d is None else (d.difference * unit, d.low * unit, d.high * unit), f.verdict in ("better", "worse"),
     )  # fmt: skip
+
+
+def _solved(part: Part, rows: Sequence[RowResults]) -> Dots | None:
+    """The share of trials that answer every point right: one start in 200 would make the best trial perfect."""
+    dots = []
+    for result in rows:
+        if count := len(tested(result, ACCURACY)):
+            low, high = stats.wilson(solved := solved_by(result), count)
+            kind = kind_of(result.row)
+            dots.append(Dot(result.row.label, kind, 100 * solved / count, 100 * low, 100 * high))
+    said = ", ".join(f"{dot.label} {dot.mean:.3g}" for dot in dots)
+    alt = f"Share of trials that solve {part.title}, in per cent: {said}."
+    return Dots(f"{part.name}-means", part.title, alt, "trials that solve it (%)", "", tuple(dots)) if dots else None
 
 
 def curves(results: StudyResults) -> Gallery:
@@ -364,9 +396,11 @@ def dynamics(results: StudyResults) -> Gallery:
             chart = _over_epochs(f"{part.name}-{name}", part.title, axis, rows, read, from_zero=not log)
             if chart is not None:
                 charts.append(_with_log(chart) if log else chart)
+    shown = {chart.y_axis for chart in charts}
+    words = ["inactive where a unit's input is below 0"]
+    words += ["saturated where alpha times the input exceeds 5, beyond ADA's peak"] if kinds[1][2] in shown else []
     caption = (
-        "On one batch of each epoch: inactive where a unit's input is below 0; saturated where alpha times the input "
-        "exceeds 5, beyond ADA's peak; the Euclidean norm of the gradient of all parameters."
+        f"On one batch of each epoch: {'; '.join([*words, 'the Euclidean norm of the gradient of all parameters'])}."
     )
     return Gallery("Inside the networks", caption, tuple(charts), _legend(charts), detail=True)
 

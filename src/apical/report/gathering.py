@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import apical
-from apical import stats
 from apical.report import figures, numbers, tables
 from apical.report.charts import Chart, Gallery, Palette
 from apical.report.claims import verdicts
 from apical.report.claims.verdicts import OUTCOMES, RULES, Verdict, deviations
-from apical.report.comparison import Comparison, Evidence, with_interval
+from apical.report.comparison import Comparison, Evidence
+from apical.report.conclusion import Conclusion, conclude
 from apical.report.numbers import Data, Number, Times, datasets, of_trial, test_value
 from apical.report.tables import Table
 from apical.study.claim import TOPICS, claims
@@ -52,6 +52,7 @@ class Section:
     name: str
     study: Study
     results: StudyResults
+    conclusion: Conclusion
     tables: tuple[Table, ...]
     comparisons: tuple[Comparison, ...]
     labels: Mapping[str, str]
@@ -71,6 +72,11 @@ class Section:
         """The study's title, with a number where the report has it twice."""
         return f"{self.study.title} ({self.name.rpartition(' (')[2]}" if self.name.endswith(")") else self.study.title
 
+    @property
+    def empty(self) -> list[str]:
+        """Figures that are left out because they would show nothing."""
+        return [words for gallery in self.galleries for words in gallery.empty]
+
 
 @dataclass(frozen=True)
 class Report:
@@ -80,6 +86,7 @@ class Report:
     sections: tuple[Section, ...]
     verdicts: tuple[Verdict, ...]
     summary: tuple[str, ...]
+    notes: tuple[str, ...]
     rules: Mapping[str, str]
     faults: tuple[str, ...]
     overview: tuple[Gallery, ...]
@@ -115,9 +122,10 @@ def gather(
         sections=sections,
         verdicts=judgements,
         summary=_summary(judgements, sections),
+        notes=tuple(dict.fromkeys(line for section in sections for line in _state_of(section))),
         rules=RULES,
         faults=tuple(dict.fromkeys(evidence.book.faults)),
-        overview=(*figures.forest(judgements), *_overview()),
+        overview=(*figures.forest(judgements), *_overview(studies)),
         palette=Palette({kind: colours for r in studies for kind, colours in r.study.colors.items()}),
         version=apical.__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -140,7 +148,7 @@ def slimmer(report: Report) -> Iterator[Report]:
     for words, step in steps:
         sections = tuple(step(s) for s in sections)
         said = f"To stay small, this page leaves {words}."
-        yield replace(report, sections=sections, summary=(*report.summary, said))
+        yield replace(report, sections=sections, notes=(*report.notes, said))
 
 
 def _without_trials(keep: Callable[[Trial, set[str]], bool]) -> Callable[[Section], Section]:
@@ -166,12 +174,13 @@ def _section(name: str, evidence: Evidence, shipped: Mapping[str, Study], *, pic
     shown = figures.galleries(name, results)
     if pictures:
         shown += figures.noisy_samples(name, results.study)
-    records = list(_records(results))
+    records, conclusion = list(_records(results)), conclude(results)
     return Section(
         name=name,
         study=results.study,
         results=results,
-        tables=tuple(tables.tables(name, evidence)),
+        conclusion=conclusion,
+        tables=tuple(tables.tables(name, evidence, conclusion.findings)),
         comparisons=tuple(evidence.of(name)),
         labels={row.row.key: f"{row.row.label}, {row.part.title}" for row in results.rows},
         galleries=tuple(shown),
@@ -264,17 +273,20 @@ def _title(sections: Sequence[Section]) -> str:
 
 
 def _summary(verdicts_: Sequence[Verdict], sections: Sequence[Section]) -> tuple[str, ...]:
+    """Each study's sentence, with what it lacks, then the claims."""
     lines = []
+    for section in sections:
+        name = f"{section.title}: " if len(sections) > 1 else ""
+        lines += [f"{name}{section.conclusion.sentence}", *section.conclusion.remarks]
+        if section.answer is not None:
+            lines.append(f"{section.answer.question.asks} Answer: {section.answer.lines[-1][1]}")
+        lines += _state_of(section)
     if verdicts_:
         many = f"{len(verdicts_)} claims of the paper are" if len(verdicts_) > 1 else "One claim of the paper is"
         lines.append(f"{many} about these studies: {counted(verdicts_)}.")
         lines += [f"{topic[0].upper()}{topic[1:]}: {counted(own)}." for topic, own in by_topic(verdicts_).items()]
     if part := sum(bool(v.scope) for v in verdicts_):
         lines.append(f"{part} of them speak of more than was run, and are judged on what was: each says on how much.")
-    for section in sections:
-        if section.answer is not None:
-            lines.append(f"{section.answer.question.asks} Answer: {section.answer.lines[-1][1]}")
-        lines += _state_of(section) + _results_of(section)
     return tuple(dict.fromkeys(lines))
 
 
@@ -290,30 +302,9 @@ def by_topic(verdicts_: Sequence[Verdict]) -> dict[str, list[Verdict]]:
     return {topic: own for topic, own in grouped.items() if own}
 
 
-def _results_of(section: Section) -> list[str]:
-    """What was decided about each row and the baseline of its group; in words, part by part."""
-    lines = []
-    for table in section.tables:
-        decided = [line.baseline for line in table.lines if line.baseline is not None and line.baseline.decision]
-        said = [
-            f"{verdict} {', '.join(_gap(c, section) for c in own)}"
-            for verdict in get_args(stats.decision.Verdict)
-            if (own := [c for c in decided if c.verdict == verdict])
-        ]
-        if said:
-            lines.append(f"{section.title}, {table.title}, better than the baseline of their group: {'; '.join(said)}.")
-    return lines
-
-
-def _gap(c: Comparison, section: Section) -> str:
-    """`PyNADA against PyNReLU +1.20 (+0.40 to +2.00)`."""
-    a, b = (section.results.row(key).row.label for key in (c.a, c.b))
-    return f"{a} against {b} {with_interval(c)}"
-
-
 def _state_of(section: Section) -> list[str]:
     study, lines = section.study, []
-    if study.quick:
+    if study.quick and any(row.paper for row in study.rows):
         lines.append(
             f"{section.title} is a quick variant: it shows that everything works, not what the paper's trials give."
         )
@@ -325,15 +316,14 @@ def _state_of(section: Section) -> list[str]:
             f"{section.title} was not run with the paper's protocol ({'; '.join(section.deviations)}): "
             "rows that differ carry no verdict."
         )
-    if not section.results.finished:
-        lines.append(f"{section.title} is unfinished: {progress(section)}.")
     return lines
 
 
 def marks(section: Section) -> list[str]:
     """Why rows of a study carry no verdict, in words that stand at its head."""
     study, partial = section.study, [part.partial for part in section.study.parts if part.partial]
-    reasons = ["Quick variant: no verdicts."] if study.quick else []
+    printed = any(row.paper for row in study.rows)
+    reasons = ["Quick variant: no verdicts."] if study.quick and printed else []
     reasons += [f"Part of the data: {partial[0]}; no verdicts."] if partial else []
     if section.deviations:
         reasons.append(f"Not the paper's protocol: {'; '.join(section.deviations)}. Rows that differ carry no verdict.")
@@ -350,7 +340,10 @@ def progress(section: Section) -> str:
     return f"{done} of {sum(section.states.values())} trials are done{told}"
 
 
-def _overview() -> tuple[Gallery, ...]:
+def _overview(studies: Sequence[StudyResults]) -> tuple[Gallery, ...]:
+    """ADA's shape and its XOR, where a row has it."""
+    if not any(tables.has_ada(row.unit) for results in studies for row in results.study.trained):
+        return ()
     from apical.report.illustrations import building_block  # noqa: PLC0415  computes ADA, with torch
 
     return (building_block(),)

@@ -141,3 +141,26 @@ def plot_text(curve: Curve, *, width: int = 64, height: int = 12) -> str:
     lines = [f"{high - (high - low) * i / (height - 1):6.2f} ┤" + "".join(row).rstrip() for i, row in enumerate(rows)]
     ends = f"{curve.x[0]:<8g}" + f"{curve.x[-1]:>{width - 8}g}"
     return "\n".join([*lines, "       └" + "─" * width, "        " + ends])
+
+
+SHADES = " ░▒▓█"
+
+
+def surface_text(surface: Surface, *, width: int = 45, height: int = 13) -> str:
+    """A surface in shades, for terminals: the darker a character, the larger the output; corners bear their values."""
+    top, last = max(max(row) for row in surface.values), len(surface.axis) - 1
+    rows = []
+    for line in range(height):
+        values = surface.values[round((height - 1 - line) * last / (height - 1))]
+        shares = (max(0.0, values[round(k * last / (width - 1))]) / top for k in range(width))
+        rows.append([SHADES[round(share * (len(SHADES) - 1))] for share in shares])
+    start, span = surface.axis[0], surface.axis[-1] - surface.axis[0]
+    for (a, b), value in zip(XOR_POINTS.tolist(), surface.corners, strict=True):
+        column, line = round((a - start) / span * (width - 1)), height - 1 - round((b - start) / span * (height - 1))
+        rows[line][column - 3 : column + 3] = f" {value:.2f} "
+    ticks = {height - 1 - round((b - start) / span * (height - 1)): f"{b:g}" for b in (0.0, 1.0)}
+    lines = [f"   {ticks.get(k, ' ')} ┤{''.join(row)}" for k, row in enumerate(rows)]
+    marks = [" "] * width
+    for a in (0, 1):
+        marks[round((a - start) / span * (width - 1))] = str(a)
+    return "\n".join([*lines, "     └" + "─" * width, "      " + "".join(marks).rstrip()])

@@ -1,5 +1,6 @@
 """The numbers of a report: value, printed form and the trials behind it; scores, seconds per epoch, data sets."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
@@ -18,8 +19,8 @@ from apical.train.metrics import Metric
 if TYPE_CHECKING:
     from apical.data import DataSet
 
-How = Literal["trial", "mean", "median", "deviation", "difference", "ratio", "test"]
-"""What was done with the trials' values; "test" is a paired test on their answers."""
+How = Literal["trial", "mean", "median", "deviation", "difference", "gain", "ratio", "test"]
+"""What was done with the trials' values; "gain" is over the baseline's trials with equal seeds."""
 MISSING = "–"
 
 ACCURACY, SECONDS = metrics.find("accuracy"), metrics.find("seconds")
@@ -141,36 +142,39 @@ def alone(record: TrialRecord) -> bool:
     return record.execution is None or record.execution.stacking == "alone"
 
 
-# Seconds per epoch, relative to ReLU.
+# Seconds per epoch, relative to ReLU, of trials that had the machine to themselves.
 
 
 @dataclass(frozen=True)
 class Time:
-    """One row: median seconds per epoch over its trials, and as a multiple of the reference row's; so the paper's."""
+    """One row: median seconds per epoch over its trials with the lowest and the highest, as a multiple of the reference
+    row's, and so the paper's.
+    """
 
     label: str
     kind: str
     seconds: Number
-    ratio: Number | None
+    spread: str
+    ratio: Number
     paper: str
     paper_ratio: str
 
 
 @dataclass(frozen=True)
 class Times:
-    """One part, relative to its ReLU row (its first row where it has none).
-
-    `shared`: some trials were trained as one program, and their times are shares of its time.
-    """
+    """One part, relative to its ReLU row (its first row where it has none)."""
 
     title: str
     reference: str
     rows: tuple[Time, ...]
-    shared: bool
 
 
 def times(results: StudyResults) -> list[Times]:
-    """One table for each part that has trials."""
+    """One table for each part; none where trials ran beside others, or nobody knows that they did not."""
+    trials = [t for r in results.rows for t in r.trials if t.finished]
+    single = [re.search(r"--workers[ =]1(?!\d)", command) for command in results.commands]
+    if not single or not all(single) or not all(map(alone, trials)):
+        return []
     tables = (_times(part, results) for part in results.study.parts)
     return [table for table in tables if table is not None]
 
@@ -180,21 +184,18 @@ def _times(part: Part, results: StudyResults) -> Times | None:
     if not rows:
         return None
     reference = next((r for r in rows if kind_of(r.row) == "relu"), rows[0])
-    shared = any(not alone(t) for r in rows for t in r.trials)
-    return Times(part.title, reference.row.label, tuple(_time(r, reference) for r in rows), shared)
+    return Times(part.title, reference.row.label, tuple(_time(r, reference) for r in rows))
 
 
 def _time(result: RowResults, reference: RowResults) -> Time:
-    own, base = median(_row_seconds(result).values()), median(_row_seconds(reference).values())
-    digests = tuple(_row_seconds(result))
-    against = digests + tuple(_row_seconds(reference))
-    timed = all(
-        alone(t) for r in (result, reference) for t in r.trials if t.finished
-    )  # shares of a stack compare nothing
-    ratio = Number(own / base, f"{own / base:.2f}×", against, "seconds", how="ratio") if base and timed else None
+    values = _row_seconds(result)
+    own, base = median(values.values()), median(_row_seconds(reference).values())
+    against = tuple(values) + tuple(_row_seconds(reference))
     printed, printed_base = result.row.paper.get("seconds"), reference.row.paper.get("seconds")
     return Time(
-        result.row.label, kind_of(result.row), Number(own, show(SECONDS, own), digests, "seconds", how="median"), ratio,
+        result.row.label, kind_of(result.row), Number(own, show(SECONDS, own), tuple(values), "seconds", how="median"),
+        f"{show(SECONDS, min(values.values()))} to {show(SECONDS, max(values.values()))}",
+        Number(own / base, f"{own / base:.2f}×", against, "seconds", how="ratio"),
         f"{printed.value:g}" if printed else "",
         f"{printed.value / printed_base.value:.2f}×" if printed and printed_base else "",
     )  # fmt: skip

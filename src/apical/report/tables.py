@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from apical import stats
 from apical.nn import kinds
-from apical.report.comparison import MARKS, Comparison, Evidence
+from apical.report.comparison import MARKS, Comparison, Evidence, between
+from apical.report.conclusion import Finding
 from apical.report.numbers import (
     ACCURACY,
     MISSING,
@@ -32,7 +33,7 @@ from apical.train.metrics import Metric
 class Line:
     """One row of a table. `ours` is the test value of the trial that is best by validation, as the paper reports;
     `mean` and `deviation` are over all trials. `baseline` and `rival` are the tests against the group's baseline and
-    against its best other row.
+    against its best other row. `printed`: the paper prints numbers for the part, whose marks are ours too.
     """
 
     key: str
@@ -55,7 +56,25 @@ class Line:
     baseline: Comparison | None
     rival: Comparison | None
     rival_label: str
+    finding: Finding | None = None
+    printed: bool = False
     solved: str = ""
+
+    @property
+    def decision(self) -> stats.Decision | None:
+        """How the row compares with its baseline over trials; None where it cannot be said."""
+        return self.finding.decision if self.finding else None
+
+    @property
+    def gain(self) -> Number | None:
+        """The gain over the baseline with its interval, and what follows."""
+        d = self.decision
+        if self.finding is None or self.finding.comparison is None or d is None:
+            return None
+        metric = self.finding.metric
+        text = f"{show(metric, d.difference, sign=True)} {between(metric, d.low, d.high)}"
+        word = self.finding.verdict if self.finding.verdict in ("better", "worse") else ""
+        return Number(d.difference, f"{text} {word}".strip(), self.finding.comparison.trials, metric.name, how="gain")
 
 
 @dataclass(frozen=True)
@@ -83,9 +102,14 @@ class Table:
         return any(line.paper for line in self.lines)
 
     @property
-    def has_tests(self) -> bool:
-        """True where rows of the table were tested against each other."""
-        return any(line.baseline or line.rival for line in self.lines)
+    def baselines(self) -> list[str]:
+        """The labels of the rows that others are compared with."""
+        return list(dict.fromkeys(x.finding.baseline for x in self.lines if x.finding and x.finding.decision))
+
+    @property
+    def complete(self) -> bool:
+        """True where every row has all its trials."""
+        return all(len(set(line.trials.split(" of "))) == 1 for line in self.lines)
 
     @property
     def has_solved(self) -> bool:
@@ -103,15 +127,14 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What stands in a column of a line: a text, a number or a test, or nothing; then the page says `absent`.
+    """What stands in a column of a line: a text, a number, or nothing; then the page says `absent`.
 
-    `mark` is the paper's dagger or "" (None: the column has no such marks), `strong` the best of its group, `spread`
-    what stands behind ±, `note` what only the page has room for, `trial` the digest of a trial that the page links to.
+    `mark` is the paper's dagger or "" (None: the column has no such marks), `strong` is printed bold, `spread` is what
+    stands behind ±, `note` what only the page has room for, `trial` the digest of the trial that a number links to.
     """
 
     text: str = ""
     number: Number | None = None
-    test: Comparison | None = None
     mark: str | None = None
     strong: bool = False
     spread: Number | None = None
@@ -123,7 +146,7 @@ class Cell:
 @dataclass(frozen=True, kw_only=True)
 class Column:
     """A column of every table that needs it. `latex` is its head where LaTeX has another; `values` gives the columns of
-    CSV by name, at full precision; `page_only`: Markdown and LaTeX have no room for it.
+    CSV by name, at full precision.
     """
 
     head: str | Callable[[Table], str]
@@ -133,7 +156,6 @@ class Column:
     help: str = ""
     latex: str = ""
     needed: Callable[[Table], bool] = lambda _: True
-    page_only: bool = False
 
     def title(self, table: Table) -> str:
         """The head of the column in this table."""
@@ -145,9 +167,9 @@ class Column:
         return self.style in ("num", "paper")
 
 
-def columns_of(table: Table, *, page: bool = False) -> list[Column]:
-    """The columns that a table needs, on the page or elsewhere."""
-    return [column for column in COLUMNS if column.needed(table) and (page or not column.page_only)]
+def columns_of(table: Table) -> list[Column]:
+    """The columns that a table needs."""
+    return [column for column in COLUMNS if column.needed(table)]
 
 
 def _value(number: Number | None) -> float | str:
@@ -185,6 +207,7 @@ COLUMNS: tuple[Column, ...] = (
         head="Parameter",
         cell=lambda x: Cell(text=x.parameter, note=_paper_note(x)),
         style="par",
+        needed=lambda t: any(x.parameter or x.paper_parameter for x in t.lines),
         values={"parameter": lambda _, x: x.parameter, "metric": lambda t, _: t.metric},
     ),
     Column(
@@ -198,7 +221,11 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         head=lambda t: t.value_head,
         cell=lambda x: Cell(
-            number=x.ours, mark=None if x.quoted else x.mark, strong=x.best, absent="quoted" if x.quoted else MISSING
+            number=x.ours,
+            mark=None if x.quoted or not x.printed else x.mark,
+            strong=x.best and x.printed,
+            absent="quoted" if x.quoted else MISSING,
+            trial=x.ours.trials[0] if x.ours else "",
         ),
         help="test value of the trial that is best by validation, as in the paper",
         values={
@@ -220,7 +247,7 @@ COLUMNS: tuple[Column, ...] = (
         help="over all trials of the chosen setting",
         values={"mean": lambda _, x: _value(x.mean), "deviation": lambda _, x: _value(x.deviation)},
     ),
-    Column(head="Trials", cell=lambda x: Cell(text=x.trials), values={}),
+    Column(head="Trials", cell=lambda x: Cell(text=x.trials), values={}, needed=lambda t: not t.complete),
     Column(
         head="Solved",
         cell=lambda x: Cell(text=x.solved),
@@ -229,27 +256,15 @@ COLUMNS: tuple[Column, ...] = (
         values={},
     ),
     Column(
-        head="Against the baseline",
-        cell=lambda x: Cell(test=x.baseline),
-        help="mean over seeds of the difference from the group's baseline, its 95 % interval, and what it bears out",
-        latex="Baseline",
-        needed=lambda t: t.has_tests,
-        values=_decision("baseline", lambda x: x.baseline),
-    ),
-    Column(
-        head="Against the best rival",
-        cell=lambda x: Cell(test=x.rival, note=x.rival_label if x.rival else ""),
-        help="the same against the best other row of the group, by validation",
-        latex="Rival",
-        needed=lambda t: t.has_tests,
-        values={**_decision("rival", lambda x: x.rival), "rival": lambda _, x: x.rival_label},
-    ),
-    Column(
-        head="Best trial",
-        cell=lambda x: Cell(trial=x.ours.trials[0] if x.ours else "", absent=""),
-        style="",
-        page_only=True,
+        head=lambda t: f"Gain over {t.baselines[0]}" if len(t.baselines) == 1 else "Gain over baseline",
+        cell=lambda x: Cell(number=x.gain, strong=x.finding is not None and x.finding.verdict == "better"),
+        help="mean over trials with equal seeds and its 95 % interval; positive is better",
+        latex="Gain (95 \\% interval)",
+        needed=lambda t: bool(t.baselines),
         values={
+            **_decision("baseline", lambda x: x.baseline),
+            **_decision("rival", lambda x: x.rival),
+            "rival": lambda _, x: x.rival_label,
             "best_trial": lambda _, x: x.ours.trials[0] if x.ours else "",
             "trials": lambda _, x: " ".join(x.mean.trials) if x.mean else "",
         },
@@ -272,32 +287,35 @@ def rival_of(result: RowResults, results: StudyResults) -> RowResults | None:
 
 def _rivals(a: RowResults, b: RowResults) -> bool:
     same = a.row.part == b.row.part and a.row.group == b.row.group and a.row.key != b.row.key and not a.row.quoted
-    return same and not (_has_ada(a.row.unit) and _has_ada(b.row.unit))
+    return same and not (has_ada(a.row.unit) and has_ada(b.row.unit))
 
 
-def _has_ada(unit: str) -> bool:
+def has_ada(unit: str) -> bool:
     """True where the unit, or one of its branches, is computed by ADA's kernel."""
     name, given = kinds.parse(unit)
     kind = kinds.get(name)
     branches = (kind.branches if kind else None) or [str(given[b]) for b in ("basal", "apical") if b in given]
-    return (kind is not None and kind.stack == "fused") or any(map(_has_ada, branches))
+    return (kind is not None and kind.stack == "fused") or any(map(has_ada, branches))
 
 
 def _validation(result: RowResults) -> float:
     return result.best.value if result.best is not None else float("nan")
 
 
-def tables(study: str, evidence: Evidence) -> list[Table]:
+def tables(study: str, evidence: Evidence, findings: Sequence[Finding]) -> list[Table]:
     """One table for each part of a study of the report."""
-    return [_table(part, study, evidence) for part in evidence.studies[study].study.parts]
+    by_row = {f.key: f for f in findings}
+    return [_table(part, study, evidence, by_row) for part in evidence.studies[study].study.parts]
 
 
-def _table(part: Part, study: str, evidence: Evidence) -> Table:
+def _table(part: Part, study: str, evidence: Evidence, findings: Mapping[str, Finding]) -> Table:
     results = evidence.studies[study]
     rows = [result for result in results.rows if result.row.part == part.name]
     metric = results.study.metric(part.metric)
     champions = _champions(rows, metric)
-    lines = tuple(_line(row, study, evidence, metric, best=row.row.key in champions) for row in rows)
+    lines = tuple(
+        _line(row, study, evidence, findings.get(row.row.key), metric, best=row.row.key in champions) for row in rows
+    )
     return Table(
         name=part.name,
         title=part.title,
@@ -323,7 +341,9 @@ def _champions(rows: Sequence[RowResults], metric: Metric) -> set[str]:
     return {key for _, keys in best.values() for key in keys}
 
 
-def _line(result: RowResults, study: str, evidence: Evidence, metric: Metric, *, best: bool) -> Line:
+def _line(
+    result: RowResults, study: str, evidence: Evidence, finding: Finding | None, metric: Metric, *, best: bool
+) -> Line:
     results, row = evidence.studies[study], result.row
     value = test_value(result.best, metric)
     ours = of_trial(metric, value, result.best.digest) if result.best is not None and value is not None else None
@@ -341,7 +361,8 @@ def _line(result: RowResults, study: str, evidence: Evidence, metric: Metric, *,
         difference=_difference(metric, ours, printed), mean=mean, deviation=deviation,
         trials=_count(result, results.study), remark=_remark(result),
         baseline=against, rival=evidence.get((study, row.key), (study, rival.row.key), metric.name) if rival else None,
-        rival_label=rival.row.label if rival else "",
+        rival_label=rival.row.label if rival else "", finding=finding,
+        printed=any(metric.name in r.paper for r in results.study.rows if r.part == row.part),
         solved=_solved(result) if results.study.form == "logic" else "",
     )  # fmt: skip
 
@@ -424,7 +445,7 @@ def _remarks(part: Part, results: StudyResults) -> tuple[str, ...]:
     remarks = []
     if part.partial:
         remarks.append(f"These numbers come from a part of the data set: {part.partial}. They carry no verdict.")
-    if results.study.quick:
+    if results.study.quick and any(row.paper for row in results.study.rows):
         remarks.append("A quick variant: shorter and smaller than the paper's experiment. It carries no verdict.")
     if results.study.form == "logic":
         remarks.append("Solved: trials that answer every point right, their share and its 95 % interval (Wilson's).")

@@ -92,7 +92,8 @@ def decide(
     """Decide whether a is better than b; both have the same seeds in the same order.
 
     supported: the interval of the gain lies above 0. contradicted: below 0. negligible: the 90 % interval lies within
-    -margin and +margin. inconclusive: none of these. The gain is a - b, or b - a where smaller scores are better;
+    -margin and +margin. inconclusive: none of these, or a difference that is the same for every
+    seed, since so few seeds cannot tell how far it varies. The gain is a - b, or b - a where smaller scores are better;
     `pooled` is the variance of a `pool` that has both rows, else that of the differences is taken.
     """
     first, second = pairs.check_pair(a, b)
@@ -113,9 +114,10 @@ def decide(
     near = half(EQUIVALENCE, error)
     beyond = half(level, sqrt(variance * (1 + 1 / seeds)))
     verdict: Verdict = "inconclusive"
-    if low > 0:
+    varies = error > 1e-9 * abs(mean)
+    if low > 0 and varies:
         verdict = "supported"
-    elif high < 0:
+    elif high < 0 and varies:
         verdict = "contradicted"
     elif -margin < mean - near and mean + near < margin:
         verdict = "negligible"

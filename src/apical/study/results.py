@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from apical import files, train
+from apical import files, imports, train
 from apical.errors import ApicalError, DataError, StudyError
 from apical.nn import Unit
 from apical.study.directory import SCORES, STUDY, Store
@@ -158,6 +158,12 @@ class StudyResults:
                 return row
         raise StudyError(f"there is no row {key!r}; there are {', '.join(r.row.key for r in self.rows)}")
 
+    def dataframe(self) -> Any:
+        """A pandas data frame with a line for each trial, as `apical.study.export` writes them."""
+        from apical.study.maintenance import gather  # noqa: PLC0415  it reads what is defined here
+
+        return imports.optional("pandas", extra="pandas").DataFrame(gather(self))
+
 
 # A study directory as it stands, whatever lies in it.
 
@@ -213,7 +219,7 @@ class _Reader:
             created=self.store.header.created,
             commands=self.store.commands(),
             environment=environments[-1] if environments else {},
-            missing=tuple(missing(self.state)),
+            missing=tuple(missing(self.state, self.store.directory)),
             finished=self.state.finished,
             seconds_left=measure(self.state, self.store, self.running).seconds_left,
         )
@@ -266,7 +272,7 @@ class _Reader:
 
     def reason(self, digest: str) -> str:
         if digest in self.state.damaged:
-            return f"{self.store.trial(digest)} is damaged: apical study retry NAME, and run again"
+            return f"{self.store.trial(digest)} is damaged: apical study retry {self.store.directory}, and run again"
         return str(self.store.failure(digest).get("reason", ""))
 
 
@@ -288,7 +294,7 @@ def scores(folder: Path) -> dict[str, float] | None:
     return {name: nan if value is None else float(value) for name, value in values.items()}
 
 
-def missing(study_state: StudyState) -> list[str]:
+def missing(study_state: StudyState, directory: Path) -> list[str]:
     """What is not there, in sentences."""
     said = []
     if study_state.tuning_left:
@@ -300,5 +306,5 @@ def missing(study_state: StudyState) -> list[str]:
     failed = [t for t in study_state.known if t.digest in study_state.failed]
     if failed:
         count = len({t.digest for t in failed})
-        said.append(f"{count} trials failed: fix the cause, then: apical study retry NAME, and run again")
+        said.append(f"{count} trials failed: fix the cause, then: apical study retry {directory}, and run again")
     return said

@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import cache, cached_property
 from math import isfinite
 from typing import Annotated, Any, Self, TypeVar, get_type_hints
@@ -12,7 +11,7 @@ from typing import Annotated, Any, Self, TypeVar, get_type_hints
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from apical import files
-from apical.errors import InvalidArgumentError, unknown
+from apical.errors import InvalidArgumentError, near, unknown
 from apical.nn import Unit
 from apical.train import losses, metrics
 
@@ -64,8 +63,8 @@ class Record:
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
         for key in values:
             if key not in names:
-                near = get_close_matches(str(key), names, n=1)
-                hint = f"did you mean {near[0]!r}? T" if near else "t"
+                close = near(str(key), names)
+                hint = f"did you mean {close[0]!r}? T" if close else "t"
                 raise InvalidArgumentError(f"{cls.__name__} has no field {key!r}: {hint}here are {', '.join(names)}")
         try:
             return cls(**values)

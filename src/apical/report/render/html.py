@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from apical import imports
-from apical.report.charts import Forest, Palette, Pictures
+from apical.report.charts import Chart, Dots, Forest, Palette, Pictures
 from apical.report.claims.verdicts import OUTCOMES, decisive
 from apical.report.comparison import with_interval
 from apical.report.difference import StudyDiff
@@ -47,7 +47,7 @@ def page(
             ),
             anchor=_anchors(markup),
             on_page={t.digest for section in report.sections for t in section.trials},
-            is_wide=lambda chart: isinstance(chart, Pictures | Forest),
+            shape=_shape,
             show=show,
             with_interval=with_interval,
             by_topic=by_topic,
@@ -63,6 +63,13 @@ def page(
             duration=duration,
         )
     )
+
+
+def _shape(chart: Chart) -> str:
+    """How much room a figure takes; of a picture of means, one form is for wide windows and one for narrow ones."""
+    if isinstance(chart, Dots):
+        return "narrow" if chart.narrow else "broad"
+    return "wide" if isinstance(chart, Pictures | Forest) else "small"
 
 
 def duration(seconds: float) -> str:

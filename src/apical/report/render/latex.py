@@ -3,9 +3,8 @@
 import unicodedata
 from collections.abc import Sequence
 
-from apical.report.charts import Chart, Forest, Pictures, slug
+from apical.report.charts import Chart, Dots, Forest, Pictures, slug
 from apical.report.claims.verdicts import Verdict
-from apical.report.comparison import with_interval
 from apical.report.gathering import Report, Section, marks, progress
 from apical.report.numbers import Data
 from apical.report.tables import Cell, Table, columns_of
@@ -34,11 +33,9 @@ HEAD = r"""\documentclass[10pt]{article}
 
 MARKED = (
     r"$^\dagger$, $^\ddagger$: better than the group's baseline at 0.05, 0.01 by McNemar's test of the best trials. "
-    "Bold: best of its group. Baseline, rival: mean over seeds of the difference from the group's baseline and from "
-    r"its best other row, the first with its 95 \% interval ($\uparrow$ supported, $\downarrow$ contradicted, "
-    r"$\approx$ negligible)."
+    "Bold: best of its group."
 )
-ARROWS = {"supported": r"$\uparrow$ ", "contradicted": r"$\downarrow$ ", "negligible": r"$\approx$ "}
+GAIN = "Gain: mean over trials with equal seeds; bold where the interval lies above 0."
 CHOSEN, DIFFERENCE = "the trial that is best by validation.", " Diff.: ours $-$ paper."
 
 
@@ -54,13 +51,13 @@ def latex(report: Report) -> str:
     parts += _claims(report.verdicts)
     for section in report.sections:
         parts += _section(section)
-    parts += _figures(report.charts)
+    parts += _figures([c for c in report.charts if not (isinstance(c, Dots) and c.narrow)])
     return "\n".join([*parts, r"\end{document}", ""])
 
 
 def _figures(charts: Sequence[Chart]) -> list[str]:
-    """Two in a line; sheets of pictures and forest plots have one to themselves."""
-    wide = [c for c in charts if isinstance(c, Pictures | Forest)]
+    """Two in a line; wide ones have one to themselves."""
+    wide = [c for c in charts if isinstance(c, Pictures | Forest | Dots)]
     names = [rf"\includegraphics[width=0.48\linewidth]{{figures/{c.name}.pdf}}" for c in charts if c not in wide]
     lines = [r"\hfill".join(names[k : k + 2]) + r"\par" for k in range(0, len(names), 2)]
     return [*lines, *(rf"\includegraphics[width=\linewidth]{{figures/{c.name}.pdf}}\par" for c in wide)]
@@ -90,7 +87,7 @@ def table_text(section: Section, table: Table) -> str:
     groups = [[_row([_cell(column.cell(line)) for column in columns]) for line in lines] for _, lines in table.groups]
     body = "\n\\midrule\n".join("\n".join(rows) for rows in groups)
     difference = DIFFERENCE if table.has_paper else ""
-    marked = f" {MARKED}" if table.has_tests else ""
+    marked = (f" {MARKED}" if table.has_paper else "") + (f" {GAIN}" if table.baselines else "")
     remarks = "".join(f" {escape(r)}" for r in table.remarks)
     named = f"{escape(section.title)}. {escape(table.title)}: {escape(table.heading)}."
     caption = f"{named} {table.value_head}: {CHOSEN}{difference}{marked}{remarks}"
@@ -129,10 +126,6 @@ def _data(data: Data) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    if cell.test is not None:  # short enough for a page: an arrow for the verdict, one interval
-        said = with_interval(cell.test)
-        said = said.partition(" (")[0] if cell.note else said
-        return ARROWS.get(cell.test.verdict, "") + escape(said) if cell.test.decision else "--"
     if cell.number is not None:
         text = escape(cell.number.text)
         text = (rf"\textbf{{{text}}}" if cell.strong else text) + escape(cell.mark or "")

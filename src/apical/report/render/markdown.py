@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from apical.report.charts import Dots
 from apical.report.claims.verdicts import Verdict
-from apical.report.comparison import with_interval
 from apical.report.gathering import Report, Section, by_topic, counted, marks, progress
 from apical.report.numbers import MISSING, Data
 from apical.report.tables import Cell, Table, columns_of
@@ -29,7 +29,8 @@ def markdown(report: Report) -> str:
     blocks += claims(report)
     for section in report.sections:
         blocks += _section(section)
-    blocks += ["## Figures", *(f"![{escape(c.alt)}](figures/{c.name}.svg)" for c in report.charts)]
+    charts = [c for c in report.charts if not (isinstance(c, Dots) and c.narrow)]
+    blocks += ["## Figures", *(f"![{escape(c.alt)}](figures/{c.name}.svg)" for c in charts)]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -107,7 +108,7 @@ def _section(section: Section) -> list[str]:
         blocks += ["### Missing", "\n".join(f"- {escape(line)}" for line in section.results.missing)]
     facts = [f"- {escape(k)}: {escape(v)}" for k, v in section.results.environment.items()]
     facts += [f"- command: {escape(c)}" for c in section.commands]
-    return [*blocks, "### Circumstances", "\n".join(facts) or "No trial has run yet."]
+    return [*blocks, "### How it was run", "\n".join(facts) or "No trial has run yet."]
 
 
 def _data(data: Sequence[Data]) -> str:
@@ -132,8 +133,6 @@ def _table(results: Table) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    if cell.test is not None:
-        return escape(f"{with_interval(cell.test)} {cell.test.verdict}" if cell.test.decision else MISSING)
     if cell.number is not None:
         text = (f"**{cell.number.text}**" if cell.strong else cell.number.text) + (cell.mark or "")
         return f"{text} ± {cell.spread.text}" if cell.spread else text

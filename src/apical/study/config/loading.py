@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import ceil
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from apical import imports
-from apical.errors import InvalidArgumentError, StudyError, unknown
+from apical.errors import InvalidArgumentError, StudyError, near, unknown
 from apical.nn import Unit, kinds
 from apical.study.config import toml
 from apical.study.config.schema import (
@@ -248,8 +247,8 @@ def _field_fault(document: Document, item: Any) -> Fault:
     """A fault that pydantic found, at the field it is about."""
     path, message = item["loc"], item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
-        near = get_close_matches(str(path[-1]), fields_at(path[:-1]), n=1)
-        message = "there is no such field" + (f": did you mean {near[0]!r}?" if near else "")
+        close = near(str(path[-1]), fields_at(path[:-1]))
+        message = "there is no such field" + (f": did you mean {close[0]!r}?" if close else "")
     elif item["type"] == "missing":
         message = "it is missing"
     elif item["type"] != "value_error":
