@@ -2,10 +2,14 @@
 
 python docs/write_evidence.py [FOLDER] [--timing FILE] [--optimiser FILE]
 
-FOLDER holds the study directories, as `apical study run` leaves them in studies/; the files are those of
-`python benchmarks/epochs.py --csv FILE` and `python docs/evidence/optimiser.py FILE`. Without FOLDER the claims, the
-forest plot and the numbers are written again from results.csv, which has every score but no answer to a single image:
-marks, bootstraps over images, losses and gradients are then missing, and the page says so. Nothing is trained here.
+FOLDER holds study directories, as `apical study run` leaves them in studies/. Those that are complete enter results.csv
+and the pages; what results.csv has of other studies stays. The files are those of `python benchmarks/epochs.py --csv
+FILE` and `python docs/evidence/optimiser.py FILE`. Without FOLDER the claims, the forest plot and the numbers are
+written again from results.csv, which has every score but no answer to a single image: marks, bootstraps over images,
+losses and gradients are then missing, and the page says so. Nothing is trained here.
+
+A study with fresh seeds (docs/evidence/confirm-*.toml) stands for the shipped one that it extends; its draws of noise
+are one sample of draws x seeds.
 """
 
 import argparse
@@ -14,7 +18,9 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,13 +29,14 @@ from apical.models.registry import unit_for
 from apical.report import draw, figures, writing
 from apical.report.charts import Forest, Palette
 from apical.report.claims import verdicts
-from apical.report.comparison import Evidence, with_interval
+from apical.report.comparison import AnswerBook, Comparison, Evidence, compare, with_interval
 from apical.report.gathering import by_topic, counted
 from apical.report.numbers import ACCURACY, show
 from apical.report.render import markdown
 from apical.report.render.markdown import table
 from apical.stats import calibration
 from apical.study.maintenance import gather as trials_of
+from apical.study.model import Study
 from apical.study.results import FINISHED, RowResults, SettingResults, StudyResults, TrialRecord
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +46,7 @@ CLAIMS, CALIBRATION = EVIDENCE / "claims.csv", EVIDENCE / "calibration.csv"
 PAGES = (ROOT / "README.md", EVIDENCE / "index.md", EVIDENCE / "why.md")
 CONFIRMATORY = 1000
 """The first seed of the trials that the rule decides by; smaller ones were seen before it was written."""
+DRAW = re.compile(r"-draw-\d+")
 Row = Mapping[str, str]
 
 HEADLINE = {"table-fashion-mlp": ("mlp-1", "mlp-2"), "table-fashion-cnn": ("lenet",)}
@@ -56,36 +64,34 @@ PAPER_TIMES = "table-moroco"
 def blocks() -> dict[str, str]:
     """Every generated block by its name."""
     trials, timings = _read(RESULTS), _read(TIMING)
+    studied = recorded(trials)
+    deciding = decisive(studied)
     return {
-        "headline": headline(trials),
-        "pairs": pairs(trials),
-        "verdicts": by_subject(judged(recorded(trials), timings)),
-        "calibration": calibrated(_read(CALIBRATION)) if CALIBRATION.is_file() else "",
+        "state": state(deciding),
+        "headline": headline(deciding),
+        "pairs": pairs(deciding),
+        "confirmed": confirmed(deciding),
+        "verdicts": by_subject(judged(studied, timings)),
+        "calibration": calibrated(_read(CALIBRATION)) if CALIBRATION.is_file() else NOTHING_YET,
         "xor": xor(trials),
         "cost": cost(timings),
         "studies": studies(trials),
         "times": times(timings),
-        "robustness": robustness(trials),
+        "robustness": robustness(deciding),
         "alphas": alphas(trials),
         "optimiser": optimiser(_read(OPTIMISER)),
     }
 
 
-def headline(trials: Sequence[Row]) -> str:
+def headline(studied: Sequence[StudyResults]) -> str:
     """Fashion-MNIST, test accuracy: the paper's number, ours, and how ours varies."""
     rows = []
-    for name, parts in HEADLINE.items():
-        paper = study.load(name)
-        for part in parts:
-            for unit in UNITS:
-                key = f"{part}/{unit}"
-                found = [t for t in trials if (t["study"], t["row"]) == (name, key) and t["test accuracy"]]
-                if not found:
-                    continue
-                values = [float(t["test accuracy"]) for t in found]
-                best = next(value for t, value in zip(found, values, strict=True) if t["best"] == "True")
-                printed, ours = f"{paper.row(key).paper['accuracy'].value:.2f}", show(ACCURACY, best)
-                rows.append((NAMES[part], paper.row(key).label, printed, ours, spread(values)))
+    for results in (r for name in HEADLINE for r in studied if base_of(r) == name):
+        for row in results.rows:
+            part, unit = row.part.name, row.row.name
+            if part in HEADLINE[base_of(results)] and unit in UNITS and row.best is not None and row.best.test:
+                printed, ours = f"{row.row.paper['accuracy'].value:.2f}", show(ACCURACY, row.best.test["accuracy"])
+                rows.append((NAMES[part], row.row.label, printed, ours, spread(row.tests("accuracy"))))
     return table(("Network", "Unit", "Paper", "Ours", "Mean ± sd (trials)"), rows, right=(2, 3, 4))
 
 
@@ -96,17 +102,13 @@ def spread(values: Sequence[float]) -> str:
     return f"{show(ACCURACY, found.mean)}{deviation} ({found.n})"
 
 
-def robustness(trials: Sequence[Row]) -> str:
+def robustness(studied: Sequence[StudyResults]) -> str:
     """Test accuracy under noise and imbalance, over trials."""
     rows = []
-    for name in ROBUSTNESS:
-        paper = study.load(name)
-        for part in dict.fromkeys(t["part"] for t in trials if t["study"] == name):
-            cells = []
-            for unit in UNITS:
-                own = [t for t in trials if (t["study"], t["row"]) == (name, f"{part}/{unit}")]
-                cells.append(spread([float(t[f"test {t['metric']}"]) for t in own if t["test accuracy"]]))
-            title = paper.title.partition(":")[0] + paper.part(part).title.partition(",")[2].replace(" ", ": ", 1)
+    for results in (r for name in ROBUSTNESS for r in studied if base_of(r) == name):
+        for part in {row.part.name: row.part for row in results.rows if row.trials}.values():
+            cells = [spread(results.row(f"{part.name}/{unit}").tests(part.metric)) for unit in UNITS]
+            title = results.study.title.partition(":")[0] + part.title.partition(",")[2].replace(" ", ": ", 1)
             rows.append((title, *cells))
     heads = ("MLP-2", *(study.load("imbalance").row(f"mlp-2/{unit}").label for unit in UNITS))
     return table(heads, rows, right=range(1, len(heads)))
@@ -228,8 +230,13 @@ def _names(trials: Sequence[Row]) -> list[str]:
     return [t["study"] for t in trials]
 
 
+@cache
+def _study(name: str) -> Study:
+    return study.load(name if name in study.names() else EVIDENCE / f"{name}.toml")
+
+
 def _recorded(name: str, trials: Sequence[Row]) -> StudyResults:
-    own = study.load(name if name in study.names() else EVIDENCE / f"{name}.toml")
+    own = _study(name)
     by_row: dict[str, list[Row]] = {}
     for t in trials:
         by_row.setdefault(t["row"], []).append(t)
@@ -244,7 +251,10 @@ def _recorded(name: str, trials: Sequence[Row]) -> StudyResults:
             RowResults(
                 row=row,
                 part=own.part(row.part),
-                settings=tuple(SettingResults(setting=s, trials=_first(records)) for s, records in settings.items()),
+                settings=tuple(
+                    SettingResults(setting=s, trials=_first(records, own.tune_trials))
+                    for s, records in settings.items()
+                ),
                 trials=tuple(_record(t) for t in finals.get(row.key, [])),
                 best=next((_record(t) for t in finals.get(row.key, []) if t["best"] == "True"), None),
             )
@@ -253,9 +263,9 @@ def _recorded(name: str, trials: Sequence[Row]) -> StudyResults:
     return StudyResults(study=own, directory=EVIDENCE, rows=tuple(rows), states=Counter(), finished=True)
 
 
-def _first(records: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
-    """Of a setting's trials those that served to choose: of the paper's protocol, the first."""
-    return tuple(sorted(records, key=lambda record: record.seed)[:1])
+def _first(records: Sequence[TrialRecord], count: int) -> tuple[TrialRecord, ...]:
+    """Of a setting's trials those that served to choose."""
+    return tuple(sorted(records, key=lambda record: record.seed)[:count])
 
 
 def _record(t: Row) -> TrialRecord:
@@ -272,9 +282,52 @@ def _record(t: Row) -> TrialRecord:
     )  # type: ignore[arg-type]  # fmt: skip
 
 
-def judged(studies: Sequence[StudyResults], timings: Sequence[Row]) -> list[verdicts.Verdict]:
+def base_of(results: StudyResults) -> str:
+    """The shipped study that this one is or extends."""
+    return results.study.base or results.study.name
+
+
+def fresh(results: StudyResults) -> bool:
+    """True of a study whose seeds nobody had seen when the rule was written."""
+    return results.study.first_seed >= CONFIRMATORY
+
+
+def decisive(studied: Sequence[StudyResults]) -> list[StudyResults]:
+    """Of each study the trials with fresh seeds where it has them, draws merged; else those that there are."""
+    again = {base_of(results) for results in studied if fresh(results)}
+    return [merged(results) for results in studied if fresh(results) or base_of(results) not in again]
+
+
+def merged(results: StudyResults) -> StudyResults:
+    """The draws of a corruption as one part: each pair of a draw and a seed is a seed of its own.
+
+    The best trial, which the paper's test compares, is that of the first draw: two draws have different test images.
+    """
+    if not any(DRAW.search(part.name) for part in results.study.parts):
+        return results
+    shipped, rows, count = _study(base_of(results)), [], 0
+    for row in shipped.rows:
+        draws = [own for own in results.rows if DRAW.sub("", own.row.key) == row.key]
+        count = max(count, len(draws))
+        trials = tuple(
+            replace(t, seed=t.seed + k * results.study.trials) for k, own in enumerate(draws) for t in own.trials
+        )
+        if draws:
+            rows.append(replace(draws[0], row=row, part=shipped.part(row.part), trials=trials))
+    about = {"trials": count * results.study.trials, "title": results.study.title, "first_seed": CONFIRMATORY}
+    return replace(results, study=shipped.model_copy(update=about), rows=tuple(rows))
+
+
+def complete(results: StudyResults) -> bool:
+    """True where all rows of the study file are trained and tested; a directory may hold some of them."""
+    rows = {row.key for row in _study(results.study.name).trained}
+    tested = {row.row.key for row in results.rows if row.trials and all(t.test or not t.finished for t in row.trials)}
+    return results.finished and rows <= tested
+
+
+def judged(studied: Sequence[StudyResults], timings: Sequence[Row]) -> list[verdicts.Verdict]:
     """The verdict on every claim about these studies."""
-    evidence = Evidence(studies, timings=timings)
+    evidence = Evidence(decisive(studied), timings=timings)
     shipped = {name: study.load(name) for name in study.names()}
     made = [verdicts.judge(claim, evidence, shipped) for claim in verdicts.relevant(study.claims(), evidence)]
     return sorted(made, key=lambda v: v.outcome == "not run")
@@ -287,10 +340,10 @@ def by_subject(judgements: Sequence[verdicts.Verdict]) -> str:
     return table(heads, [(topic, str(len(own)), counted(own)) for topic, own in grouped.items()], right=(1,))
 
 
-def pairs(trials: Sequence[Row]) -> str:
+def pairs(studied: Sequence[StudyResults]) -> str:
     """Every row with ADA of the Fashion-MNIST tables against its baseline."""
     rows = []
-    evidence = Evidence(recorded([t for t in trials if t["study"] in HEADLINE]))
+    evidence = Evidence([results for results in studied if base_of(results) in HEADLINE])
     for name, parts in HEADLINE.items():
         for a, b in COMPARED:
             for part in parts:
@@ -307,21 +360,70 @@ def pairs(trials: Sequence[Row]) -> str:
 COMPARED = (("ada", "relu"), ("leaky-ada", "leaky-relu"), ("pynada", "pynrelu"), ("leaky-pynada", "pynrelu"))
 
 
-def seeds_of(trials: Iterable[Row]) -> str:
-    """What the seeds of trials may decide, in a sentence."""
-    seen = sorted({int(t["seed"]) for t in trials if t["study"] in HEADLINE and int(t["seed"]) < CONFIRMATORY})
-    if not seen:
-        return ""
-    return (
-        f"**Exploratory.** Trials with the seeds {seen[0]} to {seen[-1]} were seen before [the rule](rule.md) was "
-        "written. By that rule they decide nothing: the words below say what it would conclude from these seeds, and "
-        "are no verdicts."
+NOTHING_YET = "No study with fresh seeds is complete yet."
+
+
+def confirmed(studied: Sequence[StudyResults]) -> str:
+    """Of the tables with fresh seeds every row: against its baseline, and as coded against as printed."""
+    book, lines = AnswerBook(), []
+    for results in (r for r in studied if fresh(r) and r.study.form == "table" and base_of(r) not in ROBUSTNESS):
+        for row in (r for r in results.rows if r.trials and not r.row.quoted):
+            printed = row.row.paper.get("accuracy")
+            cells = [NAMES.get(row.part.name, row.part.title), row.row.label, f"{printed.value:.2f}" if printed else "",
+                     spread(row.tests("accuracy"))]  # fmt: skip
+            network = [r for r in results.rows if r.row.part == row.row.part and not r.row.quoted]
+            others = [*_compared_with(results, row), *_controls(row, studied)]
+            for other in others:
+                comparison = compare(row, other, ACCURACY, book, [*network, other], crossed=False)
+                lines.append((*cells, other.row.label, *_decided(comparison)))
+                cells = ["", "", "", ""]
+            if not others:
+                lines.append((*cells, "", "", "", ""))
+    heads = ("Network", "Row", "Paper", "Mean ± sd (trials)", "Against", "Gain (95 %)", "Decision", "Printed gain")
+    return table(heads, lines, right=(2, 3, 5)) if lines else NOTHING_YET
+
+
+def _decided(comparison: Comparison) -> tuple[str, str, str]:
+    inside = "" if comparison.inside is None else "inside" if comparison.inside else "outside"
+    return with_interval(comparison), comparison.verdict, inside
+
+
+def _compared_with(results: StudyResults, row: RowResults) -> Iterator[RowResults]:
+    """The group's baseline, and of a row as coded the one as printed."""
+    keys = [base.key] if (base := results.study.baseline(row.row)) is not None else []
+    keys += [row.row.key.removesuffix("-coded")] if row.row.key.endswith("-coded") else []
+    yield from (r for key in keys for r in results.rows if r.row.key == key and r.trials)
+
+
+CONTROLS = {"mlp-1": "mlp-1-wide/relu", "mlp-2": "mlp-2-wide/relu", "gender-64": "gender-64-wide/relu"}
+
+
+def _controls(row: RowResults, studied: Iterable[StudyResults]) -> Iterator[RowResults]:
+    """Of pyramidal rows plain ReLU, and ReLU with as many parameters."""
+    if row.row.name in ("pynrelu", "pynada"):
+        keys = (f"{row.part.name}/relu", CONTROLS.get(row.part.name, ""))
+        yield from (r for results in studied if fresh(results) for r in results.rows if r.row.key in keys and r.trials)
+
+
+def state(studied: Iterable[StudyResults]) -> str:
+    """Which studies decide, and which were seen before the rule was written."""
+    by_seeds: dict[bool, list[str]] = {True: [], False: []}
+    for results in studied:
+        by_seeds[fresh(results)].append(f"`{base_of(results)}`")
+    seen = ", ".join(by_seeds[False])
+    exploratory = (
+        f"**Exploratory**: the trials of {seen} were seen before [the rule](rule.md) was written. By that rule they "
+        "decide nothing: the words about them say what it would conclude from these seeds, and are no verdicts."
     )
+    decided = ", ".join(by_seeds[True])
+    return " ".join(
+        [f"**Confirmatory**, with fresh seeds: {decided or 'none yet'}.", exploratory if seen else ""]
+    ).strip()
 
 
-def claims_text(judgements: Sequence[verdicts.Verdict], made: str, trials: Sequence[Row]) -> str:
+def claims_text(judgements: Sequence[verdicts.Verdict], made: str, studied: Sequence[StudyResults]) -> str:
     """The page of claims."""
-    blocks = ["# What the studies say about the paper's claims", seeds_of(trials), made, by_subject(judgements)]
+    blocks = ["# What the studies say about the paper's claims", state(decisive(studied)), made, by_subject(judgements)]
     page = _Claims(tuple(judgements), verdicts.RULES)
     return for_site("\n\n".join([*filter(None, blocks), *markdown.claims(page)]) + "\n")
 
@@ -344,10 +446,10 @@ def forest_of(judgements: Sequence[verdicts.Verdict]) -> Forest:
     return next(chart for chart in gallery.charts if chart.name == "forest-accuracy")
 
 
-def write_claims(studies: Sequence[StudyResults], trials: Sequence[Row], made: str) -> None:
+def write_claims(studied: Sequence[StudyResults], made: str) -> None:
     """The page, the table and the picture of the claims."""
-    judgements = judged(studies, _read(TIMING))
-    (EVIDENCE / "claims.md").write_text(claims_text(judgements, made, trials), encoding="utf-8")
+    judgements = judged(studied, _read(TIMING))
+    (EVIDENCE / "claims.md").write_text(claims_text(judgements, made, studied), encoding="utf-8")
     CLAIMS.write_text(writing.claims_csv(_Claims(tuple(judgements), {})), encoding="utf-8")
     text = draw.draw_svg(forest_of(judgements), Palette())
     (EVIDENCE / "forest.svg").write_text(text, encoding="utf-8")
@@ -362,12 +464,12 @@ SCORES: Mapping[str, Callable[[Any, Any], float]] = {
 }
 
 
-def write_calibration(studies: Iterable[StudyResults]) -> None:
+def write_calibration(studies: Sequence[StudyResults]) -> None:
     """Of each tested trial of a table: three scores of its probabilities, before and after temperature scaling.
 
     Trials store the answers to test images alone: the temperature of each half of them is fitted on the other half.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = [dict(line) for line in _others(CALIBRATION, studies)]
     for results in studies:
         for row in results.rows if results.study.form == "table" else ():
             for t in (t for t in row.trials if t.test is not None and "accuracy" in t.test):
@@ -401,7 +503,8 @@ def calibrated(trials: Sequence[Row]) -> str:
                 cells = [f"{g.mean:+.4f} ({g.low:+.4f} to {g.high:+.4f})".replace("-", "−") for g in gaps]
                 pair = f"`{unit}` − `{dict(COMPARED)[unit]}`"
                 rows.append((NAMES.get(part, part), pair, str(len(seeds)), *cells))
-    return table(("Network", "Pair", "Seeds", *names), rows, right=range(2, 3 + len(names)))
+    made = table(("Network", "Pair", "Seeds", *names), rows, right=range(2, 3 + len(names)))
+    return f"{made}\n\nOne line for each trial: [calibration.csv](calibration.csv)."
 
 
 # --- the pages, from the study directories ----------------------------------------------------------------------------
@@ -412,21 +515,38 @@ def write(folder: Path | None, tables: Mapping[Path, Path | None]) -> None:
     for place, given in tables.items():
         if given is not None:
             shutil.copyfile(given, place)
-    if folder is None:
-        trials = _read(RESULTS)
-        write_claims(recorded(trials), trials, FROM_RESULTS)
+    full = directories(folder) if folder is not None else []
+    if not full:
+        write_claims(recorded(_read(RESULTS)), FROM_RESULTS)
     else:
-        read = [study.read(path) for path in sorted(folder.iterdir()) if (path / "study.json").is_file()]
-        full = [results for results in read if not results.study.quick]
-        write_results(full)
-        shutil.rmtree(EVIDENCE / "figures", ignore_errors=True)
-        write_report(full, "report")
+        kept = _others(RESULTS, full)
+        write_results(full, kept)
         write_calibration(full)
         titles = "; ".join(results.study.title for results in full)
-        write_claims(full, _read(RESULTS), f"Made from these studies: {titles}.")
+        others = ", ".join(f"`{name}`" for name in dict.fromkeys(_names(kept)))
+        rest = f" What results.csv has of {others} came without answers to single images." if kept else ""
+        write_claims([*full, *recorded(kept)], f"Made from the directories of these studies: {titles}.{rest}")
+        if not kept:  # one page with all studies needs all their directories
+            shutil.rmtree(EVIDENCE / "figures", ignore_errors=True)
+            write_report(full, "report")
     made = blocks()
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8"), made), encoding="utf-8")
+
+
+def directories(folder: Path) -> list[StudyResults]:
+    """The complete studies in a folder; says of the others that they are not."""
+    read = [study.read(path) for path in sorted(folder.iterdir()) if (path / "study.json").is_file()]
+    for results in read:
+        if not results.study.quick and not complete(results):
+            print(f"{results.study.name} is not complete: it is left out")
+    return [results for results in read if not results.study.quick and complete(results)]
+
+
+def _others(path: Path, studied: Iterable[StudyResults]) -> list[Row]:
+    """The lines of a table about other studies than these."""
+    names = {results.study.name for results in studied}
+    return [line for line in (_read(path) if path.is_file() else ()) if line["study"] not in names]
 
 
 def write_report(studies: Sequence[StudyResults], name: str) -> None:
@@ -447,11 +567,16 @@ def for_site(text: str) -> str:
     return re.sub(r"\\([:=~$^@])", r"\1", text).replace("\\<", "&lt;").replace("\\&", "&amp;")
 
 
-def write_results(studies: Iterable[StudyResults]) -> None:
-    """One line for each finished trial of each study, as `apical study export` gives it."""
-    rows: list[dict[str, Any]] = [row for results in studies for row in trials_of(results) if row["state"] in FINISHED]
+def write_results(studies: Iterable[StudyResults], kept: Sequence[Row]) -> None:
+    """One line for each finished trial of each study, as `apical study export` gives it, without columns that are
+    empty or the same throughout; `kept` are the lines of other studies.
+    """
+    made = [row for results in studies for row in trials_of(results) if row["state"] in FINISHED]
+    rows: list[dict[str, Any]] = [*map(dict, kept), *made]
+    for row in rows:
+        row["seconds"] = round(float(row["seconds"]), 3)
     names = list(dict.fromkeys(name for row in rows for name in row))
-    used = [name for name in names if any(row.get(name) not in (None, "") for row in rows)]
+    used = [name for name in names if name != "quick" and any(row.get(name) not in (None, "") for row in rows)]
     with RESULTS.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, used, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
