@@ -24,7 +24,7 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
         x = F.relu(self.bn(self.conv(x)) + x)
-        x = x * self.gate(x)
+        x = x * self.gate(x.mean((2, 3), keepdim=True))
         return self.head(F.elu(x.mean((2, 3))))
 
 

@@ -20,7 +20,6 @@ from apical.convert.kinds import (
     HeldFunction,
     Selection,
     is_ours,
-    is_transformer_layer,
 )
 from apical.convert.observation import Observation, multiply_adds, observe
 from apical.convert.plan import Decision, decide
@@ -214,7 +213,7 @@ def _hold_functions(model: nn.Module, surgery: Surgery) -> list[tuple[nn.Module,
     """Elementwise functions that modules keep as attributes (`self.act = F.gelu`), each made a module for a while."""
     held = []
     for module in list(model.modules()):
-        if is_ours(module) or is_transformer_layer(module):
+        if is_ours(module):
             continue
         for name, value in list(vars(module).items()):
             if _is_plain_function(value) and name != "forward" and (_known(value) or elementwise(value) is not None):

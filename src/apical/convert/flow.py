@@ -18,9 +18,12 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.fx import Graph, Node
+from torch.fx.node import map_arg
 
+from apical.convert.formula import Formulas, Step, as_function, filled, is_pointwise, plain_name
 from apical.convert.kinds import (
     FUNCTIONS,
+    GATES,
     IDENTITIES,
     INSIDE,
     NORM_FUNCTIONS,
@@ -35,10 +38,9 @@ from apical.convert.kinds import (
     is_affine,
     is_ours,
     module_kind,
-    transformer_activation,
 )
-from apical.convert.probe import changes_shape, elementwise, whole_activation
-from apical.convert.source import Expression, Place, read
+from apical.convert.probe import changes_shape, elementwise, module_function, whole_activation
+from apical.convert.source import Expression, Place, hooks, out_of_reach, read
 from apical.convert.trace import MODES, Traced, has_own_forward, place_of, trace
 from apical.errors import ConversionError
 
@@ -163,10 +165,12 @@ class FlowGraph:
         self.open: set[int] = set()
         self.live: list[Traced] = []
         self.entered: set[int] = set()
+        self.unread: dict[str, str] = {}
         self._visit(model)
         registered = {id(module) for module in model.modules()}
         for traced in self._forwards():
-            traced.expressions, traced.mentions, calls = read(traced.module, registered)
+            follow = bool(traced.error or traced.fixed)
+            traced.expressions, traced.mentions, calls = read(traced.module, registered, follow=follow)
             traced.unseen = self._unseen(traced, calls)
             self.open |= traced.unseen
             traced.keeps_code = traced.keeps_code or any(self._needs_source(traced, e) for e in traced.expressions)
@@ -251,19 +255,45 @@ class FlowGraph:
         return called + held + self._unplaced(called)
 
     def _unplaced(self, called: list[Site]) -> list[Site]:
-        """The expressions in forwards that keep their code and that no graph shows; calls out of reach of all."""
+        """The expressions in forwards that keep their code and that no graph shows; what is out of reach of all."""
         sites: list[Site] = []
         placed = {id(site.expression) for site in called if site.expression}
         taken = {(id(site.owner.module), site.target) for site in called}
         for traced in self._forwards():
             names, keeps = _Names(traced.module, taken), bool(traced.error or traced.fixed)
-            written = [expression for expression in traced.expressions if keeps and id(expression) not in placed]
+            written = [e for e in traced.expressions if (keeps or _is_call(e.place)) and id(e) not in placed]
             sites += [_expression_site(traced, expression, names(expression.kind)) for expression in written]
             shown = {call_kind(node) for _, node in traced.nodes()}
+            computed = {site.kind for site in called if site.owner is traced and site.fixed and site.nodes}
+            own = [site for site in (*called, *sites) if site.owner is traced]
             for mention in traced.mentions:
-                if mention.formula or (keeps and mention.kind not in shown):
+                if mention.steps:
+                    hidden = not any(mention.place and mention.place == site.place for site in own)
+                else:
+                    hidden = mention.formula or (keeps and mention.kind not in shown)
+                    hidden = hidden and mention.kind not in computed
+                if hidden:
                     activation = Activation(mention.kind, default=mention.default)
-                    sites.append(fixed_site(traced, activation, names(mention.kind), mention.reason))
+                    name = names(mention.kind)
+                    sites.append(fixed_site(traced, activation, name, mention.reason, mention.place))
+                for part in own if hidden else ():
+                    if part.place in mention.parts and part.fixed is None:
+                        part.fixed = f"it is a part of {sites[-1].name}"
+        return sites + self._hooked()
+
+    def _hooked(self) -> list[Site]:
+        """What forward hooks apply."""
+        sites: list[Site] = []
+        registered = {id(module) for module in self.model.modules()}
+        for name, module in self.model.named_modules():
+            mentions, unread = hooks(module, registered)
+            owner = self.traced.get(id(module)) or Traced(name, module, error="a hook calls it")
+            names = _Names(module)
+            sites += [
+                fixed_site(owner, Activation(m.kind, default=m.default), names(m.kind), m.reason) for m in mentions
+            ]
+            if unread:
+                self.unread[name] = "the source of a forward hook cannot be read"
         return sites
 
     def _walk(self) -> Iterator[Site]:
@@ -275,10 +305,6 @@ class FlowGraph:
                 holder = self.model.get_submodule(parent) if name else module
                 if not is_ours(holder):
                     yield Site(self._holder(parent, holder), activation, target, module)
-            elif (kind := transformer_activation(module)) is not None:
-                yield Site(
-                    Traced(name, module, error="torch's own code calls it"), Activation(kind), "activation", None
-                )
             elif (kind := INSIDE.get(type(module))) is not None:
                 kind = getattr(module, "nonlinearity", kind)
                 what = f"torch's {type(module).__name__} applies it in its own code"
@@ -336,12 +362,19 @@ class FlowGraph:
         """Whether a chosen expression is more than one call that a graph shows."""
         if not self.chosen(_expression_site(traced, expression, "")) or traced.error:
             return False
+        if _is_call(expression.place):
+            return True
         return any(
             [call_kind(node) for node in members] != [expression.kind] and members
             for members in _members(traced, expression).values()
         )
 
     def _own_sites(self, traced: Traced) -> list[Site]:
+        """The activations in one graph: its calls, and what it computes step by step."""
+        sites = self._calls(traced)
+        return sites + self._formulas(traced, sites)
+
+    def _calls(self, traced: Traced) -> list[Site]:
         """The calls in one graph; those in the range of an expression of several calls are that expression."""
         aligned, names = align(traced.graphs), _Names(traced.module)
         sites: dict[Node, Site] = {}
@@ -382,6 +415,51 @@ class FlowGraph:
                 place,
             )
         return list(sites.values())
+
+    def _formulas(self, traced: Traced, sites: list[Site]) -> list[Site]:
+        """The activations that a graph computes step by step; a part of one is no activation by itself."""
+        known = {node: site for site in sites for node in site.members}
+        names = _Names(traced.module, {(id(traced.module), site.target) for site in sites})
+        formulas: dict[Any, Site] = {}
+        for mode, graph in traced.graphs.items():
+            for formula in self._steps(traced, graph, known).formulas():
+                last: Node = formula.step.origin
+                place = place_of(last)
+                key = (formula.kind, place or last.name)
+                if key not in formulas:
+                    reason = out_of_reach(f"a formula of several steps{place or ''}")
+                    formulas[key] = fixed_site(traced, Activation(formula.kind), names(formula.kind), reason, place)
+                site = formulas[key]
+                site.nodes[mode] = last
+                for part in {known[step.origin] for step in formula.parts if step.origin in known}:
+                    part.fixed = f"it is a part of {site.name}"
+        return list(formulas.values())
+
+    def _steps(self, traced: Traced, graph: Graph, known: dict[Node, Site]) -> Formulas:
+        """What a graph computes, each value as a function of one other."""
+        formulas, values = Formulas(), dict[Node, Any]()
+        for node in graph.nodes:
+            site, module = known.get(node), self.resolve(traced, node) if node.op == "call_module" else None
+            gate = site is not None and site.kind in GATES and not site.activation.default
+            name, pointwise = plain_name(node.target), False
+            function: Any = None if module is None else module_function(module) if gate else None
+            if node.op == "get_attr":
+                values[node] = node.meta.get("value")
+                if isinstance(values[node], Tensor):
+                    continue
+            elif node.op in ("call_function", "call_method"):
+                function = filled(name) or as_function(node.target)
+                pointwise = is_pointwise(name) and (site is None or gate)
+            arguments = map_arg((node.args, dict(node.kwargs)), values.__getitem__)
+            if filled(name) and isinstance(arguments[0][0], Step):
+                arguments, pointwise = (arguments[0][:1], {}), True
+            pointwise = pointwise or (gate and function is not None)
+            values[node] = step = formulas.made(name, function, *arguments, node, pointwise=pointwise, listed=gate)
+            if isinstance(step, Step) and module is not None:
+                step.affine = is_affine(module) or self.is_norm(module)
+            if call_in_place(node) and node.all_input_nodes and pointwise:
+                values[node.all_input_nodes[0]] = step
+        return formulas
 
     def is_norm(self, module: nn.Module) -> bool:
         """Whether a module normalises and does nothing else."""
@@ -593,6 +671,11 @@ def _expression_site(traced: Traced, expression: Expression, target: str) -> Sit
     return Site(traced, activation, target, None, expression=expression, place=expression.place)
 
 
+def _is_call(place: Place) -> bool:
+    """Whether a place is in a `__call__` of the module's own, which no graph shows."""
+    return place.method == "__call__"
+
+
 def _members(traced: Traced, expression: Expression) -> dict[bool, list[Node]]:
     """The nodes that an expression makes in each graph, those of its input left out."""
     return {
@@ -619,6 +702,6 @@ def _attach(site: Site, traced: Traced) -> None:
             site.members |= set(members)
 
 
-def fixed_site(traced: Traced, activation: Activation, target: str, reason: str) -> Site:
+def fixed_site(traced: Traced, activation: Activation, target: str, reason: str, place: Place | None = None) -> Site:
     """A site for what cannot be replaced."""
-    return Site(traced, activation, target, None, fixed=reason)
+    return Site(traced, activation, target, None, fixed=reason, place=place)

@@ -47,6 +47,7 @@ _MODULES = _HIDDEN | _GATES_AND_OUTPUTS
 DEFAULT_KINDS = tuple(_HIDDEN)
 """What hidden layers use. Gates and outputs (sigmoid, tanh, softplus ...) are converted only when asked for."""
 
+GATES = tuple(_GATES_AND_OUTPUTS)
 ALL_KINDS = tuple(_MODULES)
 
 INSIDE: dict[type[nn.Module], str] = {
@@ -178,7 +179,7 @@ class HeldFunction(nn.Module):
     @property
     def name(self) -> str:
         inner = self.function.func if isinstance(self.function, partial) else self.function
-        return str(getattr(inner, "__name__", type(inner).__name__))
+        return str(getattr(inner, "__name__", type(inner).__name__)).strip("<>")
 
 
 _LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
@@ -187,12 +188,6 @@ _LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 def is_transformer_layer(module: nn.Module) -> bool:
     """Whether this is torch's own layer, whose feed-forward part is linear2(dropout(activation(linear1(x))))."""
     return isinstance(module, _LAYERS) and type(module)._ff_block in {kind._ff_block for kind in _LAYERS}
-
-
-def transformer_activation(layer: nn.Module) -> str | None:
-    """The kind of the function that is a transformer layer's activation; modules are seen as modules."""
-    function: Any = vars(layer).get("activation") if is_transformer_layer(layer) else None
-    return FUNCTIONS.get(function)
 
 
 def is_ours(module: nn.Module) -> bool:

@@ -8,21 +8,26 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 from torch.fx import Node
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from apical.convert.flow import Activation, FlowGraph, Site, fixed_site
+from apical.convert.formula import FORMULA, Formulas, Step, filled, is_pointwise, plain_name
 from apical.convert.kinds import (
     ADDITIONS,
     FUNCTIONS,
+    GATES,
+    INSIDE,
     NORM_FUNCTIONS,
     NORMS,
     call_kind,
@@ -44,6 +49,11 @@ _SUMS = {getattr(Tensor, f) if isinstance(f, str) else f for f in ADDITIONS} | {
     Tensor.__radd__,
 }
 _NORMS = {function.__name__ for function in NORM_FUNCTIONS}
+_AFFINE_FUNCTIONS = {functional.linear, functional.conv1d, functional.conv2d, functional.conv3d}
+HIDDEN = out_of_reach("called where its forward does not show it")
+Role = Literal["whole", "gate"] | None
+"""Of a call: an activation by itself, a gate that may be a part of one, or neither."""
+
 _PASSING = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "contiguous", "clone", "to", "float"}
 
 
@@ -56,6 +66,8 @@ class Share:
     saturated: int | None = None
 
     def count(self, x: Tensor, alpha: float | None) -> None:
+        while torch._C._functorch.is_functorch_wrapped_tensor(x):  # inside of vmap, which has no numbers to look at
+            x = torch._C._functorch.get_unwrapped(x)
         self.seen += x.numel()
         self.inactive += int((x < 0).sum())
         if alpha is not None:
@@ -78,7 +90,10 @@ class Record:
 
 @dataclass(eq=False)
 class _Frame:
-    """A running forward: the activations it calls in order, and how many it has called; `blind` without a graph."""
+    """A running forward: the activations it calls in order, and how many it has called; `blind` without a graph.
+
+    `inside` says that it is an activation or a part of one; of those a `gate` may be a part of a larger formula.
+    """
 
     module: nn.Module
     order: list[Site | None]
@@ -86,6 +101,7 @@ class _Frame:
     expressions: list[Site]
     inside: bool
     blind: bool
+    gate: bool = False
     called: int = 0
     running: set[int] = field(default_factory=set)
 
@@ -209,9 +225,14 @@ class _Watch(TorchFunctionMode):
                 self.expressions.setdefault(id(site.owner.module), []).append(site)
             elif site.module is None:
                 self.functions.setdefault(id(site.owner.module), []).append(site)
+        self.listed: dict[int, list[Site]] = {}
+        for site in sites:
+            self.listed.setdefault(id(site.owner.module), []).append(site)
         self.records: Any = WeakIdKeyDictionary()
-        self.frames: list[_Frame] = []
+        self.frames: list[_Frame] = [self._enter(network.model, None, [], None)]
         self.calling = False
+        self.role: Role = None
+        self.steps, self.formulas = _Steps(), Formulas()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.calling:
@@ -220,12 +241,14 @@ class _Watch(TorchFunctionMode):
         inputs += [x for each in args if isinstance(each, (list, tuple)) for x in each if isinstance(x, Tensor)]
         sources = tuple(self._record(x) for x in inputs)
         if inputs:
-            self.look(function_kind(_METHODS.get(func, func), args, kwargs or {}), inputs[0], sources[0])
+            self.role = self.look(function_kind(_METHODS.get(func, func), args, kwargs or {}), inputs[0], sources[0])
         self.calling = True
         try:
             result = func(*args, **(kwargs or {}))
         finally:
-            self.calling = False
+            self.calling, self.role = False, None
+        if func in _AFFINE_FUNCTIONS:
+            self.steps.affine(result)
         record = Record("+" if func in _SUMS else str(getattr(func, "__name__", func)), sources)
         for each in result if isinstance(result, (list, tuple)) else (result,):
             if isinstance(each, Tensor):
@@ -238,11 +261,11 @@ class _Watch(TorchFunctionMode):
             record = self.records[x] = Record("an input or parameter")
         return record  # type: ignore[no-any-return]
 
-    def look(self, kind: str | None, x: Tensor, record: Record | None = None, *, own: bool = False) -> None:
+    def look(self, kind: str | None, x: Tensor, record: Record | None = None, *, own: bool = False) -> Role:
         """Which activation the call of a function is: the first of an expression, one of a graph, or one unseen."""
-        frame = self.frames[-1] if self.frames else None
-        if frame is None or frame.inside or not (frame.expressions or kind):
-            return
+        frame = self.frames[-1]
+        if frame.inside or not (frame.expressions or kind):
+            return None
         place = running_place(frame.known, sys._getframe(2))
         for written in frame.expressions:
             assert written.expression is not None
@@ -250,10 +273,10 @@ class _Watch(TorchFunctionMode):
                 if id(written) not in frame.running:
                     self.observed.note(written, x, place, record, self.alpha)
                 frame.running.add(id(written))
-                return
+                return _role(written.activation)
         frame.running.clear()
         if kind is None or (not frame.expressions and self._called(frame, x, record)):
-            return
+            return None if kind is None else _role(Activation(kind))
         functions = self.functions.setdefault(id(frame.module), [])
         known = [site for site in functions if site.kind == kind and site.place in (None, place)]
         site = known[0] if known else None
@@ -262,11 +285,32 @@ class _Watch(TorchFunctionMode):
             functions.append(site)
             self.observed.strays.append(site)
         self.observed.note(site, x, place, record, self.alpha)
+        return _role(site.activation)
 
-    def _stray(self, module: nn.Module, activation: Activation) -> Site:
+    def operator(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, role: Role) -> None:
+        """An operator ran: what it made, as a function of what it was made from."""
+        frame = self.frames[-1]
+        if frame.inside:
+            role = "gate" if frame.gate else "whole"
+        place = running_place(frame.known, sys._getframe(2)) if frame.known else None
+        self.steps.note(self.formulas, func, args, kwargs, result, role, (frame.module, place))
+
+    def conclude(self) -> None:
+        """List the activations that were computed step by step and that nothing lists yet."""
+        for formula in self.formulas.formulas():
+            module, place = formula.step.origin
+            listed = self.listed.setdefault(id(module), [])
+            if not any(_same_formula(site, formula.kind, place) for site in listed):
+                what = out_of_reach(f"a formula of several steps{place or ' outside its class'}")
+                site = self._stray(module, Activation(formula.kind), what)
+                site.place = place
+                listed.append(site)
+                self.observed.strays.append(site)
+
+    def _stray(self, module: nn.Module, activation: Activation, reason: str = HIDDEN) -> Site:
         name = self.names[id(module)]
         owner = self.network.traced.get(id(module)) or Traced(name, module, error="torch's own code calls it")
-        site = fixed_site(owner, activation, activation.kind, out_of_reach("called where its forward does not show it"))
+        site = fixed_site(owner, activation, activation.kind, reason)
         while site.name in self.taken:
             site.target += "_"
         self.taken.add(site.name)
@@ -289,18 +333,21 @@ class _Watch(TorchFunctionMode):
         layer = activation is not None or is_affine(module) or self.network.is_norm(module)
         if layer and isinstance(result, Tensor) and record is not None:
             self.records[result] = Record(module, (record,))
+            if activation is None:
+                self.steps.affine(result)
         return result
 
     def _enter(
         self, module: nn.Module, activation: Activation | None, inputs: list[Tensor], record: Record | None
     ) -> _Frame:
-        caller = self.frames[-1] if self.frames else None
-        inside = is_ours(module) or (caller is not None and caller.inside)
+        caller = self.frames[-1] if getattr(self, "frames", None) else None
+        inside = is_ours(module) or type(module) in INSIDE or (caller is not None and caller.inside)
+        gate = activation is not None and _role(activation) == "gate" and not inside
         if id(module) not in self.names and caller is not None:  # nobody registered it: it is a part of the caller
             if activation is not None and caller.blind:
                 self.look(activation.kind, inputs[0], record, own=activation.default)
                 inside = True
-            return replace(caller, inside=True) if inside else caller
+            return replace(caller, inside=True, gate=gate) if inside else caller
         if activation is not None and not inside:
             if id(module) in self.by_module:
                 place = running_place(caller.known, sys._getframe(2)) if caller is not None else None
@@ -312,7 +359,7 @@ class _Watch(TorchFunctionMode):
         known = codes(type(module)) if traced is not None else {}
         expressions = self.expressions.get(id(module), [])
         blind = traced is not None and traced.error is not None
-        return _Frame(module, self._order(module), known, expressions, inside, blind)
+        return _Frame(module, self._order(module), known, expressions, inside, blind, gate)
 
     def _called(self, frame: _Frame, x: Tensor, record: Record | None) -> bool:
         """The next activation of the frame's graph is called; whether there is one."""
@@ -341,24 +388,97 @@ class _Watch(TorchFunctionMode):
         return call_kind(node) is not None and not calls_only
 
 
-class _Compiled(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees the operators that no function of torch called: those of TorchScript."""
+def _role(activation: Activation) -> Role:
+    """Whether an activation is one by itself, or a gate, which may be a part of a larger one."""
+    return "gate" if activation.kind in GATES and not activation.default else "whole"
+
+
+def _same_formula(site: Site, kind: str, place: Place | None) -> bool:
+    """Whether a site that is listed is the formula of this kind that ends at `place`."""
+    if site.place is None or place is None:
+        return site.fixed is not None and site.kind in (kind, FORMULA)
+    source = site.expression.source if site.expression is not None else None
+    return (site.fixed or source) is not None and site.place.holds(place) and not (source and source.holds(place))
+
+
+class _Steps:
+    """Tensors as functions of one another. What nobody noted is a constant: a parameter, or made from such."""
+
+    def __init__(self) -> None:
+        self.values: Any = WeakIdKeyDictionary()
+        self.written: set[int] = set()
+
+    def start(self, tensors: Any) -> None:
+        """The inputs of the model."""
+        for tensor in tree_leaves(tensors):
+            if isinstance(tensor, Tensor):
+                self.values[tensor] = Step("input")
+
+    def affine(self, result: Any) -> None:
+        """A layer or a norm made this."""
+        if isinstance(result, Tensor):
+            self.values[result] = Step("layer", affine=True)
+
+    def note(
+        self, formulas: Formulas, func: Any, args: Any, kwargs: dict[str, Any], result: Any, role: Role, origin: Any
+    ) -> None:
+        """An operator made `result`."""
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        data = [each for each in tensors if self._step(each) is not None]
+        results = [each for each in tree_leaves(result) if isinstance(each, Tensor)]
+        name = plain_name(func)
+        if not data or (filled(name) is not None and len(results) == 1):
+            return
+        numbers = any(each.is_floating_point() or self.values[each].base is not None for each in data)
+        pointwise = numbers and role != "whole" and len(results) == 1 and _maps(name, args, data, results[0])
+        steps = tree_map_only(Tensor, lambda each: self._step(each) or each, (args, kwargs))
+        step = formulas.made(name, func, steps[0], steps[1], origin, pointwise=pointwise, listed=role == "gate")
+        for each in results:
+            self.values[each] = step
+        if func._schema.is_mutable and isinstance(step, Step):
+            step.ends.add(name)
+            if isinstance(args[0], Tensor):
+                self.written.add(args[0].untyped_storage().data_ptr())
+
+    def _step(self, tensor: Tensor) -> Step | None:
+        step = self.values.get(tensor)
+        if step is None and self.written and tensor.untyped_storage().data_ptr() in self.written:
+            step = self.values[tensor] = Step("a part of it was written")
+        return step  # type: ignore[no-any-return]
+
+
+def _maps(name: str, args: Any, data: list[Tensor], result: Tensor) -> bool:
+    """Whether an operator maps each number by itself, those under a mask of the same shape included."""
+    if name in ("index", "index_put"):
+        masks = [each for each in tree_leaves(args[1]) if isinstance(each, Tensor)]
+        return len(masks) == 1 and masks[0].dtype == torch.bool and masks[0].shape == args[0].shape
+    return is_pointwise(name) and any(each.shape == result.shape for each in data)
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operator, those that no function of torch called too: TorchScript's."""
 
     def __init__(self, watch: _Watch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.watch = watch
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kind = None if self.watch.calling else function_kind(func, args, kwargs or {})
+        watch, role = self.watch, self.watch.role
+        kind = None if watch.calling else function_kind(func, args, kwargs or {})
         if kind is not None and isinstance(args[0], Tensor):
-            self.watch.look(kind, args[0])
-        return func(*args, **(kwargs or {}))
+            watch.calling = True  # of the tensor, to count
+            role = watch.look(kind, args[0])
+            watch.calling = False
+        result = func(*args, **(kwargs or {}))
+        watch.operator(func, args, kwargs or {}, result, role)
+        return result
 
 
 def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: float | None) -> Observation:
     """What the activations saw in one forward, in evaluation mode."""
     watch = _Watch(network, sites, alpha)
     args, kwargs = _arguments(example_inputs)
+    watch.steps.start((args, kwargs))
     call = nn.Module.__call__
     with ExitStack() as stack:
         stack.enter_context(in_mode(network.model, False))
@@ -366,13 +486,14 @@ def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: f
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.enter_context(patch.object(nn.Module, "__call__", lambda *a, **k: watch.call(call, *a, **k)))
         try:
-            with watch, _Compiled(watch):
+            with watch, _Operators(watch):
                 network.model(*args, **kwargs)
         except Exception as error:
             raise ConversionError(
                 f"the model does not run on example_inputs ({_first_line(error)}): give what it is called with, "
                 "e.g. example_inputs=torch.randn(8, 3, 224, 224)"
             ) from error
+    watch.conclude()
     return watch.observed
 
 

@@ -66,6 +66,16 @@ def changes_shape(module: nn.Module) -> bool:
     return function is not None and _asked(question, function, (4,)) is False
 
 
+def counts(function: Function) -> bool:
+    """Whether a function makes whole numbers of whole numbers, as buckets and bounds do and activations seldom."""
+    with _undisturbed():
+        try:
+            y = function(torch.arange(-8, 8).view(4, 4))
+        except Exception:  # any code may be asked; many functions take no whole numbers
+            return False
+    return isinstance(y, Tensor) and not y.is_floating_point()
+
+
 def maps_alone(function: Function) -> bool:
     """Whether each output depends on its own input alone, on a straight line or not."""
     return _asked(lambda f, shape: None if (pair := _pair(f, shape)) is None else bool(pair), function, (4,)) is True

@@ -15,18 +15,17 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from apical.convert.formula import FORMULA
 from apical.convert.kinds import ALL_KINDS, DEFAULT_KINDS, FUNCTIONS, class_kind, is_clamp, module_kind
-from apical.convert.probe import Elementwise, elementwise, whole_activation
-
-FORMULA = "formula"
-"""The kind of an expression that computes no activation of torch."""
+from apical.convert.probe import Elementwise, counts, elementwise, whole_activation
+from apical.convert.statements import Statements
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,9 @@ class Place:
     column: int
     end_line: int
     end_column: int
+
+    def __str__(self) -> str:
+        return f" (line {self.line} of {self.method})"
 
     def holds(self, other: "Place | None") -> bool:
         """Whether `other` lies within this place, or is it."""
@@ -73,6 +75,10 @@ class Mention:
     reason: str
     default: bool = False
     formula: bool = False
+    steps: bool = False
+    """Whether it was found by following statements; a graph, where there is one, shows it as well."""
+    place: Place | None = None
+    parts: frozenset[Place] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class Method:
 
 
 def methods(kind: type[nn.Module]) -> dict[str, Method]:
-    """`forward` and the methods it calls on self, as far as their source can be read."""
+    """`forward`, a `__call__` of its own, and the methods they call on self, as far as their source can be read."""
     if kind not in _METHODS:
         _METHODS[kind] = _read_methods(kind)
     return _METHODS[kind]
@@ -110,7 +116,7 @@ _METHODS: dict[type[nn.Module], dict[str, Method]] = {}
 
 def _read_methods(kind: type[nn.Module]) -> dict[str, Method]:
     known: dict[str, Method] = {}
-    waiting = ["forward"]
+    waiting = ["forward", "__call__"]
     while waiting:
         name = waiting.pop()
         method = _method(kind, name) if name not in known else None
@@ -153,6 +159,8 @@ def _method(kind: type[nn.Module], name: str) -> Method | None:
 
 def _parsed(name: str, function: FunctionType) -> Method | None:
     """A function with its source, where that can be read."""
+    if function.__name__ == "<lambda>":
+        return _parsed_lambda(name, function)
     try:
         lines, start = inspect.getsourcelines(function)
         indented = lines[0][:1].isspace()
@@ -162,6 +170,29 @@ def _parsed(name: str, function: FunctionType) -> Method | None:
     ast.increment_lineno(tree, start - 1 - indented)
     first = tree.body[0].body[0] if isinstance(tree.body[0], ast.If) else tree.body[0]
     return Method(name, function, first, "") if isinstance(first, ast.FunctionDef) else None
+
+
+def _parsed_lambda(name: str, function: FunctionType) -> Method | None:
+    """A lambda as a function that returns its value: of those on its line, the one with the same code."""
+    own = function.__code__
+    for node in ast.walk(_file(own.co_filename)):
+        if not isinstance(node, ast.Lambda) or node.lineno != own.co_firstlineno:
+            continue
+        code = compile(ast.Expression(node), own.co_filename, "eval").co_consts[0]
+        if (code.co_code, code.co_names, code.co_varnames) == (own.co_code, own.co_names, own.co_varnames):
+            body = ast.copy_location(ast.Return(node.body), node.body)
+            tree = ast.copy_location(ast.FunctionDef("lambda_", node.args, [body], []), node)
+            return Method(name, function, tree, "")
+    return None
+
+
+@cache
+def _file(name: str) -> ast.Module:
+    """The parsed source of a file; an empty one where there is none."""
+    try:
+        return ast.parse("".join(linecache.getlines(name)))
+    except SyntaxError:
+        return ast.Module([], [])
 
 
 def _definer(kind: type[nn.Module], name: str) -> type | None:
@@ -191,20 +222,28 @@ def running_place(known: dict[CodeType, str], frame: FrameType | None) -> Place 
     return None
 
 
-def read(module: nn.Module, registered: set[int]) -> tuple[list[Expression], list[Mention], set[tuple[str, Place]]]:
+def read(
+    module: nn.Module, registered: set[int], *, follow: bool
+) -> tuple[list[Expression], list[Mention], set[tuple[str, Place]]]:
     """Every activation that the methods of `module` write out, in the order of the source, and those they mention.
 
-    `registered` are the ids of the model's modules, which are known otherwise. The third are the calls of `self.name`.
+    `registered` are the ids of the model's modules, which are known otherwise; `follow` asks for what statements
+    compute step by step. The third are the calls of `self.name`.
     """
     if "forward" in vars(module):
         return [], list(_hidden(module.forward, registered, "a forward that is set on the instance", set())), set()
     known = methods(type(module))
+    parts: list[Expression | Mention] = []
     if "forward" not in known:
         names = getattr(getattr(type(module).forward, "__code__", None), "co_names", ())
         kinds = dict.fromkeys(name.rstrip("_") for name in names if name.rstrip("_") in ALL_KINDS)
-        return [], [_mention(kind, "called in a forward whose source cannot be read") for kind in kinds], set()
-    searches = [_Search(module, method, registered) for method in known.values()]
-    parts = [part for search in searches for part in search.run()]
+        parts += [_mention(kind, "called in a forward whose source cannot be read") for kind in kinds]
+    searches = [Search(module, method, registered) for method in known.values()]
+    for search in searches:
+        own = list(search.run())
+        parts += own
+        if follow or search.method.name == "__call__":
+            parts += _formulas(search, [part for part in own if isinstance(part, Expression)])
     written = [part for part in parts if isinstance(part, Expression)]
     written.sort(key=lambda each: (each.place.method != "forward", each.place.line, each.place.column))
     mentions = list(dict.fromkeys(part for part in parts if isinstance(part, Mention)))
@@ -220,22 +259,63 @@ def _mention(kind: str, what: str, *, default: bool = False) -> Mention:
     return Mention(kind, out_of_reach(what), default)
 
 
+def hooks(module: nn.Module, registered: set[int]) -> tuple[list[Mention], bool]:
+    """What the forward hooks of a module apply, and whether the source of one of them cannot be read."""
+    mentions: list[Mention] = []
+    unread = False
+    for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
+        function = _plain(hook)
+        mentions += _hidden(function, registered, "a forward hook", set())
+        unread = unread or (_is_foreign(function) and _source(function) is None)
+    return list(dict.fromkeys(mentions)), unread
+
+
+def _plain(function: Any) -> Any:
+    """The function behind a method, a partial function, a wrapper or an object that can be called."""
+    while isinstance(function, partial):
+        function = function.func
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    return function if isinstance(function, FunctionType) else vars(type(function)).get("__call__", function)
+
+
+def _is_foreign(function: Any) -> bool:
+    """Whether this is neither torch's code nor ours."""
+    return (getattr(function, "__module__", None) or "").partition(".")[0] not in ("torch", "apical")
+
+
+def _source(function: Any) -> Method | None:
+    return _parsed(function.__name__, function) if isinstance(function, FunctionType) else None
+
+
 def _hidden(function: Any, registered: set[int], where: str, seen: set[Any]) -> Iterator[Mention]:
     """What a function outside the methods applies, and those that it calls."""
-    function = inspect.unwrap(getattr(function, "__func__", function))
-    home = getattr(function, "__module__", None) or ""
-    if not isinstance(function, FunctionType) or function in seen or home.partition(".")[0] in ("torch", "apical"):
+    function = _plain(function)
+    if function in seen or not _is_foreign(function) or (method := _source(function)) is None:
         return
     seen.add(function)
-    method = _parsed(function.__name__, function)
-    for part in _Search(nn.Module(), method, registered, seen).run() if method is not None else ():
+    search = Search(nn.Module(), method, registered, seen)
+    written: list[Expression] = []
+    for part in search.run():
         if isinstance(part, Expression):
+            written.append(part)
             yield Mention(part.kind, out_of_reach(f"called in {where}"), part.default, part.formula)
         else:
             yield part
+    yield from _formulas(search, written, f" in {where}")
 
 
-class _Search:
+def _formulas(search: "Search", written: list[Expression], where: str = "") -> Iterator[Mention]:
+    """What the statements of a method compute step by step."""
+    for formula in Statements(search, written).formulas():
+        if search.outside and formula.bounds:
+            continue  # of boxes and counts as often as of hidden layers
+        place: Place = formula.step.origin
+        parts = frozenset(step.origin for step in formula.parts)
+        reason = out_of_reach(f"a formula of several steps{where or place}")
+        yield Mention(formula.kind, reason, steps=True, place=None if where else place, parts=parts)
+
+
+class Search:
     """The activations in one method of one module."""
 
     def __init__(self, module: nn.Module, method: Method, registered: set[int], seen: set[Any] | None = None) -> None:
@@ -252,7 +332,7 @@ class _Search:
         for node in nodes:  # a name that is set once has that value wherever it has one
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             if isinstance(node, ast.Assign) and isinstance(target, ast.Name) and len(node.targets) == 1:
-                known, value = self._resolve(node.value)
+                known, value = self.resolve(node.value)
                 if known and stored[target.id] == 1 and target.id not in arguments:
                     self.scope[target.id] = value
 
@@ -265,7 +345,7 @@ class _Search:
     def _block(self, statements: list[ast.stmt]) -> Iterator[Expression | Mention]:
         """The activations in statements that can run, as far as attributes of the module decide."""
         for statement in statements:
-            live = self._decided(statement.test) if isinstance(statement, ast.If) else None
+            live = self.decided(statement.test) if isinstance(statement, ast.If) else None
             if isinstance(statement, ast.If) and live is not None:
                 body = statement.body if live else statement.orelse
                 yield from self._block(body)
@@ -274,7 +354,7 @@ class _Search:
             else:
                 yield from self._visit(statement)
 
-    def _decided(self, test: ast.expr) -> bool | None:
+    def decided(self, test: ast.expr) -> bool | None:
         """The value of a condition on attributes of self alone (`self.norm is not None`); None for all others."""
         for node in ast.walk(test):
             if isinstance(node, ast.Attribute) and _is_own(node, self.method.self):
@@ -298,7 +378,7 @@ class _Search:
         expression = self._expression(node) if isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp)) else None
         if expression is not None:
             yield expression
-            node = next(n for n in ast.walk(node) if isinstance(n, ast.expr) and self._at(n) == expression.source)
+            node = next(n for n in ast.walk(node) if isinstance(n, ast.expr) and self.at(n) == expression.source)
             yield from self._visit(node)
             return
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
@@ -306,9 +386,9 @@ class _Search:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in self.scope:
             return  # its value is known where the name is read
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_own(node.func, self.method.self):
-            self.calls.append((node.func.attr, self._at(node)))
+            self.calls.append((node.func.attr, self.at(node)))
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load):
-            known, value = self._resolve(node)
+            known, value = self.resolve(node)
             if known:
                 yield from self._mentions(value, ast.unparse(node))
                 return
@@ -319,8 +399,11 @@ class _Search:
 
     def _inherited(self, name: str) -> Any:
         """What `super().name` is."""
-        order = type(self.module).__mro__
-        above = order[order.index(_definer(type(self.module), self.method.name)) + 1 :]
+        own = self.scope.get("__class__")
+        if not isinstance(own, type):
+            return None
+        order = type(self.module).__mro__ if isinstance(self.module, own) else own.__mro__
+        above = order[order.index(own) + 1 :]
         return next((vars(base)[name] for base in above if name in vars(base)), None)
 
     def _mentions(self, value: Any, text: str, depth: int = 2) -> Iterator[Mention]:
@@ -336,21 +419,29 @@ class _Search:
         elif isinstance(value, type) or (callable(value) and isinstance(value, Hashable) and value in FUNCTIONS):
             kind = class_kind(value) if isinstance(value, type) else FUNCTIONS[value]
             yield from [] if kind is None else [_mention(kind, picked)]
-        elif isinstance(value, FunctionType):
-            yield from _hidden(value, self.registered, f"{value.__name__}, outside its class", self.seen)
+        elif isinstance(value, (FunctionType, partial)) and value not in self.seen:
+            answer = elementwise(value) if _is_foreign(_plain(value)) else None
+            if answer is not None and answer.continuous and (answer.kind or not counts(value)):
+                self.seen.add(value)
+                kind, name = answer.kind, getattr(value, "__name__", FORMULA).strip("<>")
+                default = not (kind or answer.gate)
+                yield _mention(kind or (name if name != "lambda" else FORMULA), picked, default=default)
+            else:
+                name = getattr(value, "__name__", "a function")
+                yield from _hidden(value, self.registered, f"{name}, outside its class", self.seen)
 
-    def _at(self, node: ast.expr) -> Place:
+    def at(self, node: ast.expr) -> Place:
         return self.method.place(node)
 
     def _expression(self, node: ast.Call | ast.BinOp | ast.UnaryOp) -> Expression | None:
-        called = self._callee(node) if isinstance(node, ast.Call) else None
+        called = self.callee(node) if isinstance(node, ast.Call) else None
         if self.outside and is_clamp(called):
             return None  # of boxes and counts as often as of hidden layers
         direct = self._input(node) if isinstance(node, ast.Call) and self._may_be_pointwise(called) else None
         leaves = [direct] if direct is not None else self._leaves(node)
         if leaves is None or len({ast.dump(leaf) for leaf in leaves}) != 1 or leaves[0] is node:
             return None
-        calls = self._calls(node, {self._at(leaf) for leaf in leaves})
+        calls = self._calls(node, {self.at(leaf) for leaf in leaves})
         if len(leaves) == 1 and not any(_may_bend(call) for call in calls):
             return None
         function = self._function(node, leaves)
@@ -359,12 +450,13 @@ class _Search:
         else:
             answer, default = elementwise(function), False
             kind = self._kind(answer, called, calls, len(leaves)) if answer is not None else None
+            kind = None if kind not in ALL_KINDS and counts(function) else kind
         if kind is None:
             return None
         text = ast.unparse(node)
         return Expression(
-            place=self._at(node),
-            source=self._at(leaves[0]),
+            place=self.at(node),
+            source=self.at(leaves[0]),
             kind=kind,
             text=text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...",
             function=function,
@@ -375,14 +467,14 @@ class _Search:
 
     def _calls(self, node: ast.AST, leaves: set[Place]) -> list[Any]:
         """What an expression calls, its inputs left out."""
-        if isinstance(node, ast.expr) and self._at(node) in leaves:
+        if isinstance(node, ast.expr) and self.at(node) in leaves:
             return []
-        own = [self._callee(node)] if isinstance(node, ast.Call) else []
+        own = [self.callee(node)] if isinstance(node, ast.Call) else []
         return own + [call for child in ast.iter_child_nodes(node) for call in self._calls(child, leaves)]
 
     def _input(self, node: ast.Call) -> ast.expr | None:
         """The one argument of a call, or the tensor whose method it is; None where there are several that vary."""
-        receiver = [] if self._resolve(node.func)[0] else [node.func.value]  # type: ignore[attr-defined]
+        receiver = [] if self.resolve(node.func)[0] else [node.func.value]  # type: ignore[attr-defined]
         parts = [*receiver, *node.args, *(keyword.value for keyword in node.keywords)]
         varying = [part for part in parts if not self._is_constant(part)]
         return varying[0] if len(varying) == 1 and not isinstance(varying[0], ast.Starred) else None
@@ -414,8 +506,8 @@ class _Search:
             parts = [node.operand]
         elif isinstance(node, ast.Compare):
             parts = [node.left, *node.comparators]
-        elif isinstance(node, ast.Call) and self._may_be_pointwise(self._callee(node)):
-            receiver = [] if self._resolve(node.func)[0] else [node.func.value]  # type: ignore[attr-defined]
+        elif isinstance(node, ast.Call) and self._may_be_pointwise(self.callee(node)):
+            receiver = [] if self.resolve(node.func)[0] else [node.func.value]  # type: ignore[attr-defined]
             parts = [*receiver, *node.args, *(keyword.value for keyword in node.keywords)]
         else:
             return [node]
@@ -423,19 +515,19 @@ class _Search:
         return None if None in nested else [leaf for leaves in nested for leaf in leaves or []]
 
     def _is_constant(self, node: ast.expr) -> bool:
-        known, value = self._resolve(node)
+        known, value = self.resolve(node)
         return known and (value is None or isinstance(value, (bool, int, float, str, torch.dtype)))
 
-    def _callee(self, node: ast.Call) -> Any:
+    def callee(self, node: ast.Call) -> Any:
         """The function that a call calls, a tensor's method by its name; None where that is not known."""
-        known, value = self._resolve(node.func)
+        known, value = self.resolve(node.func)
         if known:
             return value
         if isinstance(node.func, ast.Attribute) and not _is_own(node.func, self.method.self):
             return node.func.attr if callable(getattr(Tensor, node.func.attr, None)) else None
         return None
 
-    def _resolve(self, node: ast.expr) -> tuple[bool, Any]:
+    def resolve(self, node: ast.expr) -> tuple[bool, Any]:
         """Whether the value of an expression is known before the method runs, and the value."""
         try:
             return True, self._value(node)
@@ -456,7 +548,7 @@ class _Search:
             return [self._value(each) for each in node.elts]
         if isinstance(node, ast.Dict) and None not in node.keys:
             return {self._value(key): self._value(v) for key, v in zip(node.keys, node.values, strict=True) if key}
-        if isinstance(node, ast.IfExp) and (decided := self._decided(node.test)) is not None:
+        if isinstance(node, ast.IfExp) and (decided := self.decided(node.test)) is not None:
             return self._value(node.body if decided else node.orelse)
         if isinstance(node, ast.Call):
             return self._made(node)
@@ -483,11 +575,11 @@ class _Search:
 
     def _function(self, node: ast.expr, leaves: list[ast.expr]) -> Callable[[Tensor], Any]:
         """The expression as a function of its input."""
-        places = {self._at(leaf) for leaf in leaves}
+        places = {self.at(leaf) for leaf in leaves}
 
         class Holes(ast.NodeTransformer):
             def visit(hole, inner: ast.AST) -> Any:  # noqa: N805 - self is the search
-                if isinstance(inner, ast.expr) and self._at(inner) in places:
+                if isinstance(inner, ast.expr) and self.at(inner) in places:
                     return ast.copy_location(ast.Name("_x", ast.Load()), inner)
                 return hole.generic_visit(inner)
 
@@ -504,14 +596,14 @@ class _Search:
         return _may_be_pointwise(callee)
 
     def _overwrites(self, node: ast.Call) -> bool:
-        callee = self._callee(node)
+        callee = self.callee(node)
         name = callee if isinstance(callee, str) else getattr(callee, "__name__", "")
         return name.endswith("_") or any(
             keyword.arg == "inplace" and self._resolve_constant(keyword.value) for keyword in node.keywords
         )
 
     def _resolve_constant(self, node: ast.expr) -> bool:
-        return bool(node.value if isinstance(node, ast.Constant) else self._resolve(node)[1])
+        return bool(node.value if isinstance(node, ast.Constant) else self.resolve(node)[1])
 
 
 _DECIDING = (

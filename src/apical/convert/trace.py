@@ -77,6 +77,8 @@ class OwnForward(Tracer):
     def create_node(self, *args: Any, **kwargs: Any) -> Node:
         node = super().create_node(*args, **kwargs)
         node.meta["place"] = running_place(self.codes, sys._getframe(1))
+        if node.op == "get_attr":
+            node.meta["value"] = functools.reduce(_stored, str(node.target).split("."), self.root)
         return node
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
@@ -99,6 +101,14 @@ class OwnForward(Tracer):
                 free[name] = self.create_proxy("placeholder", name, default, {})
         forward, fixed = self.root.forward, self.fixed
         return lambda *_: _call(forward, {**free, **fixed}), [self.root, *free.values()]
+
+
+def _stored(module: Any, name: str) -> Any:
+    """An attribute as it is stored: reading it would be traced."""
+    for values in (vars(module), *(vars(module).get(each, {}) for each in ("_parameters", "_buffers", "_modules"))):
+        if name in values:
+            return values[name]
+    return None
 
 
 @contextmanager

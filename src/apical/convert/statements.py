@@ -1,0 +1,195 @@
+"""The statements of a method, followed one by one: what each name holds, as a function of one other value.
+
+For forwards that no graph stands for. Names, calls, operators and assignments, those through a mask too
+(`h[h < 0] = 0`), make the steps of formula.py; whatever else a method has makes a new value, and a name that a loop or
+a branch sets is a new value after it.
+"""
+
+import ast
+import operator
+from collections.abc import Iterator
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from apical.convert.formula import Formula, Formulas, Step, as_function, filled, is_pointwise, plain_name
+from apical.convert.kinds import GATES, NORMS, is_affine
+
+if TYPE_CHECKING:
+    from apical.convert.source import Expression, Search
+
+_OPERATORS: dict[type[ast.AST], Any] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Pow: operator.pow, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.USub: operator.neg,
+    ast.UAdd: operator.pos, ast.Invert: operator.invert, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Eq: operator.eq, ast.NotEq: operator.ne,
+}  # fmt: skip
+_MASKS = ("gt", "ge", "lt", "le", "eq", "ne", "and", "or", "invert", "logical_not", "bool")
+
+
+class Statements:
+    """What one method computes; `search` knows its names, `written` are the expressions that are activations."""
+
+    def __init__(self, search: "Search", written: "list[Expression]") -> None:
+        self.search, self.steps = search, Formulas()
+        self.written = {expression.place: expression for expression in written}
+        self.names: dict[str, Any] = {}
+        self._block(search.method.tree.body)
+
+    def formulas(self) -> Iterator[Formula]:
+        return self.steps.formulas()
+
+    def _block(self, statements: list[ast.stmt]) -> bool:
+        """Follow statements as far as they run; whether they end the method."""
+        return any(self._statement(statement) for statement in statements)
+
+    def _statement(self, node: ast.stmt) -> bool:
+        if isinstance(node, ast.Assign):
+            value = self._value(node.value)
+            for target in node.targets:
+                self._assign(target, value)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self._assign(node.target, self._value(node.value))
+        elif isinstance(node, ast.AugAssign):
+            left = ast.copy_location(_loaded(node.target), node.target)
+            self._assign(node.target, self._value(ast.copy_location(ast.BinOp(left, node.op, node.value), node)))
+        elif isinstance(node, ast.If) and (live := self.search.decided(node.test)) is not None:
+            return self._block(node.body if live else node.orelse)
+        elif isinstance(node, ast.With):
+            return self._block(node.body)
+        elif not isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+            self._end([child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)])
+            self._branches(node)
+        return isinstance(node, (ast.Return, ast.Raise))
+
+    def _branches(self, node: ast.stmt) -> None:
+        """Blocks that may or may not run, or run several times: what they set is a new value before and after."""
+        inner = [child for child in ast.iter_child_nodes(node) if isinstance(child, (ast.stmt, ast.ExceptHandler))]
+        changed = {
+            name.id
+            for child in inner
+            for name in ast.walk(child)
+            if isinstance(name, ast.Name) and not isinstance(name.ctx, ast.Load)
+        }
+        before = dict(self.names)
+        loops = isinstance(node, (ast.For, ast.While))
+        for block in (getattr(node, field, []) for field in ("body", "orelse", "finalbody", "handlers")):
+            self.names = {name: value for name, value in before.items() if not (loops and name in changed)}
+            for statement in block:
+                self._block(statement.body if isinstance(statement, ast.ExceptHandler) else [statement])
+        self.names = {name: value for name, value in before.items() if name not in changed}
+
+    def _assign(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Name):
+            self.names[target.id] = value
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            holder, mask = self._value(target.value), self._value(target.slice)
+            at = self.search.at(target)
+            self.names[target.value.id] = self._made("index_put", _put, (holder, mask, value), at, _is_mask(mask))
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for each in target.elts:
+                self._assign(each, Step("a part"))
+
+    def _end(self, nodes: list[ast.expr]) -> Step:
+        """A new value made from these."""
+        for node in nodes:
+            value = self._value(node)
+            if isinstance(value, Step):
+                value.ends.add("call")
+        return Step("call")
+
+    def _made(self, name: str, function: Any, args: tuple[Any, ...], at: Any, pointwise: bool, **more: Any) -> Any:
+        return self.steps.made(name, function, args, more.pop("kwargs", {}), at, pointwise=pointwise, **more)
+
+    def _value(self, node: ast.expr) -> Any:
+        """What an expression is: a step, or a constant."""
+        at = self.search.at(node)
+        expression = self.written.get(at)
+        if expression is not None:
+            source = next(
+                n for n in ast.walk(node) if isinstance(n, ast.expr) and self.search.at(n) == expression.source
+            )
+            gate = expression.kind in GATES and not expression.default
+            return self._made(expression.kind, expression.function, (self._value(source),), at, gate, listed=gate)
+        if isinstance(node, ast.Name) and node.id in self.names:
+            return self.names[node.id]
+        known, value = self.search.resolve(node)
+        if known and (value is None or isinstance(value, (bool, int, float, str, torch.dtype, Tensor))):
+            return value
+        if isinstance(node, ast.Name):
+            self.names[node.id] = Step(node.id)
+            return self.names[node.id]
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.NamedExpr):
+            self._assign(node.target, self._value(node.value))
+            return self._value(_loaded(node.target))
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            args = (self._value(node.value), self._value(node.slice))
+            return self._made("index", operator.getitem, args, at, _is_mask(args[1]))
+        operation, parts = _operation(node)
+        if operation is None:
+            return self._end([child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)])
+        return self._made(plain_name(operation), operation, tuple(map(self._value, parts)), at, pointwise=True)
+
+    def _call(self, node: ast.Call) -> Any:
+        search, at = self.search, self.search.at(node)
+        child = self._child(node.func)
+        if child is not None:
+            made = self._end([*node.args, *(keyword.value for keyword in node.keywords)])
+            made.affine = is_affine(child) or isinstance(child, NORMS)
+            return made
+        callee = search.callee(node)
+        method = isinstance(callee, str)
+        receiver = [node.func.value] if method and isinstance(node.func, ast.Attribute) else []
+        values = tuple(map(self._value, (*receiver, *node.args)))
+        kwargs = {str(keyword.arg): self._value(keyword.value) for keyword in node.keywords}
+        name = plain_name(callee) if callee is not None else "call"
+        function: Any = as_function(callee) if callee is not None else None
+        own = isinstance(callee, FunctionType) and not (callee.__module__ or "").startswith("torch")
+        pointwise = callee is not None and (own or is_pointwise(name))
+        if (constant := filled(name)) is not None and values and isinstance(values[0], Step):
+            function, values, kwargs, pointwise = constant, values[:1], {}, True
+        made = self._made(name, function, values, at, pointwise, kwargs=kwargs)
+        if method and callee.endswith("_") and receiver and isinstance(receiver[0], ast.Name):
+            self.names[receiver[0].id] = made
+        return made
+
+    def _child(self, function: ast.expr) -> nn.Module | None:
+        """The registered module that `self.name` is."""
+        own = isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)
+        if own and function.value.id == self.search.method.self:  # type: ignore[attr-defined]
+            return self.search.module._modules.get(function.attr)  # type: ignore[attr-defined]
+        return None
+
+
+def _put(x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    x = x.clone()
+    x[mask] = value
+    return x
+
+
+def _is_mask(value: Any) -> bool:
+    return isinstance(value, Step) and value.name in _MASKS
+
+
+def _loaded(node: ast.expr) -> ast.expr:
+    """A target of an assignment as a value that is read."""
+    if isinstance(node, ast.Name):
+        return ast.copy_location(ast.Name(node.id, ast.Load()), node)
+    if isinstance(node, ast.Subscript):
+        return ast.copy_location(ast.Subscript(node.value, node.slice, ast.Load()), node)
+    return node
+
+
+def _operation(node: ast.expr) -> tuple[Any, list[ast.expr]]:
+    """The operator of an expression and what it works on; None where it is no operator of numbers."""
+    if isinstance(node, ast.BinOp):
+        return _OPERATORS.get(type(node.op)), [node.left, node.right]
+    if isinstance(node, ast.UnaryOp):
+        return _OPERATORS.get(type(node.op)), [node.operand]
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        return _OPERATORS.get(type(node.ops[0])), [node.left, node.comparators[0]]
+    return None, []
