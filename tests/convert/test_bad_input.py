@@ -52,7 +52,7 @@ def test_a_unit_that_needs_an_affine_layer_it_cannot_find() -> None:
     model = nn.Sequential(nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 4))
     sentence = refused(model, "pynada(alpha=0.3)")
     assert sentence == (
-        "'pynada(alpha=0.3)' needs an affine layer before the activation, and none of the 1 activation has one "
+        "'pynada(alpha=0.3)' needs an affine layer before the activation, and the one activation has none "
         "(1: it is fed by a normalisation of the input of the model, not by an affine layer): use a standard unit, "
         "e.g. convert_(model, 'ada(alpha=0.3)')"
     )
@@ -106,7 +106,7 @@ class Untraceable(nn.Module):
 def test_an_untraceable_model_needs_a_forward_to_be_observed_for_pyramidal_neurons() -> None:
     sentence = refused(Untraceable(module=False), "pynada(alpha=0.5)")
     assert sentence == (
-        "none of the 1 activation is known to have an affine layer before it (relu: the forward of Untraceable could "
+        "the one activation is not known to have an affine layer before it (relu: the forward of Untraceable could "
         "not be traced; example_inputs would show what feeds it): let convert_ observe a forward, convert_(model, "
         "'pynada(alpha=0.5)', example_inputs=...), or use a standard unit, e.g. convert_(model, 'ada(alpha=0.5)')"
     )

@@ -144,7 +144,7 @@ def _carry_out(
     after = _costs(surgery.model, example_inputs)
     parameters, forwards = zip(before, after, strict=True)
     cost = Cost(parameters, forwards if example_inputs is not None else None)
-    details = {traced.name or "(the model)": traced.words for traced in network.blind()}
+    details = {traced.name or "(the model)": traced.words for traced in network.blind()} | network.unread
     return ConversionReport(surgery.model, str(unit), table, surgery.undo, details, cost, document(records))
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
+from torch.nn.utils.parametrize import ParametrizationList
 
 from apical.convert.formula import Formulas, Step, as_function, filled, is_pointwise, plain_name
 from apical.convert.kinds import (
@@ -44,6 +45,7 @@ from apical.convert.source import Expression, Place, hooks, out_of_reach, read
 from apical.convert.trace import MODES, Traced, has_own_forward, place_of, trace
 from apical.errors import ConversionError
 
+AFFINE_FUNCTIONS = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 SHAPE_READS = ("ndim", "shape", "dtype", "device", "is_cuda", "size", "dim")
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
 
@@ -316,7 +318,7 @@ class FlowGraph:
         if id(module) in above:
             return
         yield name, module
-        if self.activation(module) is None:
+        if self.activation(module) is None and not isinstance(module, ParametrizationList):
             for child_name, child in module._modules.items():
                 if child is not None:
                     yield from self._names(f"{name}.{child_name}".lstrip("."), child, (*above, id(module)))
@@ -383,6 +385,8 @@ class FlowGraph:
         for mode, node in traced.nodes():
             module = self.resolve(traced, node) if node.op == "call_module" else None
             activation = self.activation(module) if module is not None else _call_activation(node)
+            if _is_weight(node) and module is None:
+                continue
             expression = whole.get(node)
             if expression is not None and (traced.keeps_code or expression.kind != call_kind(node)):
                 if id(expression) not in written:
@@ -481,7 +485,7 @@ class FlowGraph:
         if any(feed.additions for feed in feeds):
             feeds = [feed for feed in feeds if not feed.affine.above] or feeds
         if not feeds:
-            return f"it is fed by {ends[0] if ends else 'a constant'}, not by an affine layer"
+            return not_fed(ends[0] if ends else "a constant")
         if len(feeds) == 1:
             return feeds[0]
         main = [feed for feed in feeds if all(other is feed or self._after(feed, other) for other in feeds)]
@@ -606,6 +610,13 @@ class FlowGraph:
         return alone and id(module) not in self.open and id(module) not in self.reads
 
 
+def not_fed(end: str) -> str:
+    """The sentence about an activation whose input comes from `end`."""
+    if end.removeprefix("a normalisation of ") in AFFINE_FUNCTIONS:
+        return f"it is fed by a call of {end}() and not by an affine layer that is a module of its own"
+    return f"it is fed by {end}, not by an affine layer"
+
+
 def align(graphs: dict[bool, Graph]) -> dict[Node, Node]:
     """For the nodes of the second graph, the same call in the first, where there is one."""
     if len(graphs) < 2:
@@ -669,6 +680,14 @@ def _held_activation(module: HeldFunction) -> Activation:
 def _expression_site(traced: Traced, expression: Expression, target: str) -> Site:
     activation = Activation(expression.kind, default=expression.default)
     return Site(traced, activation, target, None, expression=expression, place=expression.place)
+
+
+def _is_weight(node: Node) -> bool:
+    """Whether a call works on a parameter alone, as `F.relu(self.scale)` does."""
+    sources = node.all_input_nodes if node.op in ("call_function", "call_method") else []
+    if not sources or not is_pointwise(plain_name(node.target)):
+        return False
+    return all(source.op == "get_attr" or _is_weight(source) for source in sources)
 
 
 def _is_call(place: Place) -> bool:

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Node
 from torch.nn import functional
+from torch.nn.utils.parametrize import ParametrizationList
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from apical.convert.flow import Activation, FlowGraph, Site, fixed_site
+from apical.convert.flow import AFFINE_FUNCTIONS, Activation, FlowGraph, Site, fixed_site, not_fed
 from apical.convert.formula import FORMULA, Formulas, Step, filled, is_pointwise, plain_name
 from apical.convert.kinds import (
     ADDITIONS,
@@ -36,7 +37,7 @@ from apical.convert.kinds import (
     is_ours,
 )
 from apical.convert.source import Place, codes, out_of_reach, running_place
-from apical.convert.trace import Traced, in_mode
+from apical.convert.trace import Traced, in_mode, own_calls
 from apical.errors import ConversionError
 
 SATURATED = 5.0
@@ -49,7 +50,7 @@ _SUMS = {getattr(Tensor, f) if isinstance(f, str) else f for f in ADDITIONS} | {
     Tensor.__radd__,
 }
 _NORMS = {function.__name__ for function in NORM_FUNCTIONS}
-_AFFINE_FUNCTIONS = {functional.linear, functional.conv1d, functional.conv2d, functional.conv3d}
+_AFFINE_FUNCTIONS = {getattr(functional, name) for name in AFFINE_FUNCTIONS}
 HIDDEN = out_of_reach("called where its forward does not show it")
 Role = Literal["whole", "gate"] | None
 """Of a call: an activation by itself, a gate that may be a part of one, or neither."""
@@ -154,7 +155,7 @@ class Observation:
         ends: list[str] = []
         feeds = list(self._search(record, owner, None, 0, ends)) if record is not None else []
         if not feeds:
-            return f"it is fed by {ends[0] if ends else 'an input of the model'}, not by an affine layer"
+            return not_fed(ends[0] if ends else "an input of the model")
         main = [each for each in feeds if all(o is each or _after(each[0], o[0]) for o in feeds)] or _widest(feeds)
         if len(main) != 1:
             return f"several affine layers feed it alike ({len(feeds)} of them)"
@@ -264,7 +265,7 @@ class _Watch(TorchFunctionMode):
     def look(self, kind: str | None, x: Tensor, record: Record | None = None, *, own: bool = False) -> Role:
         """Which activation the call of a function is: the first of an expression, one of a graph, or one unseen."""
         frame = self.frames[-1]
-        if frame.inside or not (frame.expressions or kind):
+        if frame.inside or not (frame.expressions or kind) or self.steps.is_weight(x):
             return None
         place = running_place(frame.known, sys._getframe(2))
         for written in frame.expressions:
@@ -300,12 +301,17 @@ class _Watch(TorchFunctionMode):
         for formula in self.formulas.formulas():
             module, place = formula.step.origin
             listed = self.listed.setdefault(id(module), [])
-            if not any(_same_formula(site, formula.kind, place) for site in listed):
+            site = next((site for site in listed if _same_formula(site, formula.kind, place)), None)
+            if site is None:
                 what = out_of_reach(f"a formula of several steps{place or ' outside its class'}")
                 site = self._stray(module, Activation(formula.kind), what)
                 site.place = place
                 listed.append(site)
                 self.observed.strays.append(site)
+            parts = {part.name for part in formula.parts if part.listed}
+            for stray in self.observed.strays:
+                if stray.owner.module is module and stray.kind in parts and stray is not site:
+                    stray.fixed = f"it is a part of {site.name}"
 
     def _stray(self, module: nn.Module, activation: Activation, reason: str = HIDDEN) -> Site:
         name = self.names[id(module)]
@@ -341,7 +347,8 @@ class _Watch(TorchFunctionMode):
         self, module: nn.Module, activation: Activation | None, inputs: list[Tensor], record: Record | None
     ) -> _Frame:
         caller = self.frames[-1] if getattr(self, "frames", None) else None
-        inside = is_ours(module) or type(module) in INSIDE or (caller is not None and caller.inside)
+        inside = is_ours(module) or isinstance(module, ParametrizationList) or type(module) in INSIDE
+        inside = inside or (caller is not None and caller.inside)
         gate = activation is not None and _role(activation) == "gate" and not inside
         if id(module) not in self.names and caller is not None:  # nobody registered it: it is a part of the caller
             if activation is not None and caller.blind:
@@ -407,6 +414,11 @@ class _Steps:
     def __init__(self) -> None:
         self.values: Any = WeakIdKeyDictionary()
         self.written: set[int] = set()
+        self.weights: Any = WeakIdKeyDictionary()
+
+    def is_weight(self, tensor: Tensor) -> bool:
+        """Whether this is a parameter, or computed from parameters number by number."""
+        return isinstance(tensor, nn.Parameter) or tensor in self.weights
 
     def start(self, tensors: Any) -> None:
         """The inputs of the model."""
@@ -427,6 +439,9 @@ class _Steps:
         data = [each for each in tensors if self._step(each) is not None]
         results = [each for each in tree_leaves(result) if isinstance(each, Tensor)]
         name = plain_name(func)
+        if not data and is_pointwise(name) and any(self.is_weight(each) for each in tensors):
+            for each in results:
+                self.weights[each] = True
         if not data or (filled(name) is not None and len(results) == 1):
             return
         numbers = any(each.is_floating_point() or self.values[each].base is not None for each in data)
@@ -467,7 +482,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kind = None if watch.calling else function_kind(func, args, kwargs or {})
         if kind is not None and isinstance(args[0], Tensor):
             watch.calling = True  # of the tensor, to count
-            role = watch.look(kind, args[0])
+            role = watch.look(kind, args[0], watch._record(args[0]))
             watch.calling = False
         result = func(*args, **(kwargs or {}))
         watch.operator(func, args, kwargs or {}, result, role)
@@ -479,12 +494,13 @@ def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: f
     watch = _Watch(network, sites, alpha)
     args, kwargs = _arguments(example_inputs)
     watch.steps.start((args, kwargs))
-    call = nn.Module.__call__
     with ExitStack() as stack:
         stack.enter_context(in_mode(network.model, False))
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.random.fork_rng(devices=[]))
-        stack.enter_context(patch.object(nn.Module, "__call__", lambda *a, **k: watch.call(call, *a, **k)))
+        for kind in (nn.Module, *own_calls(network.model.modules())):
+            call = vars(kind)["__call__"]
+            stack.enter_context(patch.object(kind, "__call__", lambda *a, _call=call, **k: watch.call(_call, *a, **k)))
         try:
             with watch, _Operators(watch):
                 network.model(*args, **kwargs)

@@ -253,20 +253,21 @@ def nothing_to_convert(network: FlowGraph, decisions: list[Decision], unit: Unit
 def nothing_converted(decisions: list[Decision], unit: Unit, *, has_inputs: bool) -> str:
     """The sentence for a model whose activations all have to stay."""
     asked = [decision for decision in decisions if decision.asked]
-    number = _count(len(asked), "activation")
+    number = "the one activation" if len(asked) == 1 else f"none of the {len(asked)} activations"
     why = f"{asked[0].site.label}: {asked[0].reason}"
-    if not unit.pyramidal:
-        return (
-            f"none of the {number} can be converted ({why}): make it a module (self.act = "
-            f"torch.nn.ReLU() in __init__, self.act(x) in forward), then convert_(model, {str(unit)!r})"
-        )
+    no = "not " if len(asked) == 1 else ""
+    if all(decision.site.fixed is not None for decision in asked) or not unit.pyramidal:
+        what, _, advice = why.partition(": make it a module")
+        advice = advice.strip() or "(self.act = torch.nn.ReLU() in __init__, self.act(x) in forward)"
+        call = f"convert_(model, {str(unit)!r})"
+        return f"{number} can {no}be converted ({what}): make it a module {advice}, then {call}"
     if not has_inputs and any("example_inputs" in decision.reason for decision in asked):
         return (
-            f"none of the {number} is known to have an affine layer before it ({why}): let convert_ observe a forward, "
+            f"{number} is {no}known to have an affine layer before it ({why}): let convert_ observe a forward, "
             f"convert_(model, {str(unit)!r}, example_inputs=...), or use a standard unit, "
             f"e.g. convert_(model, {str(unit.apical)!r})"
         )
     return (
-        f"{str(unit)!r} needs an affine layer before the activation, and none of the {number} "
-        f"has one ({why}): use a standard unit, e.g. convert_(model, {str(unit.apical)!r})"
+        f"{str(unit)!r} needs an affine layer before the activation, and {number} "
+        f"has {'none' if no else 'one'} ({why}): use a standard unit, e.g. convert_(model, {str(unit.apical)!r})"
     )

@@ -173,13 +173,13 @@ def _parsed(name: str, function: FunctionType) -> Method | None:
 
 
 def _parsed_lambda(name: str, function: FunctionType) -> Method | None:
-    """A lambda as a function that returns its value: of those on its line, the one with the same code."""
+    """A lambda as a function that returns its value: of those on its line, the one in the same columns."""
     own = function.__code__
     for node in ast.walk(_file(own.co_filename)):
         if not isinstance(node, ast.Lambda) or node.lineno != own.co_firstlineno:
             continue
         code = compile(ast.Expression(node), own.co_filename, "eval").co_consts[0]
-        if (code.co_code, code.co_names, code.co_varnames) == (own.co_code, own.co_names, own.co_varnames):
+        if set(code.co_positions()) == set(own.co_positions()):
             body = ast.copy_location(ast.Return(node.body), node.body)
             tree = ast.copy_location(ast.FunctionDef("lambda_", node.args, [body], []), node)
             return Method(name, function, tree, "")
@@ -440,6 +440,8 @@ class Search:
         direct = self._input(node) if isinstance(node, ast.Call) and self._may_be_pointwise(called) else None
         leaves = [direct] if direct is not None else self._leaves(node)
         if leaves is None or len({ast.dump(leaf) for leaf in leaves}) != 1 or leaves[0] is node:
+            return None
+        if _is_own(leaves[0], self.method.self) and leaves[0].attr in self.module._parameters:  # type: ignore[attr-defined]
             return None
         calls = self._calls(node, {self.at(leaf) for leaf in leaves})
         if len(leaves) == 1 and not any(_may_bend(call) for call in calls):

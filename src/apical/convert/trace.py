@@ -7,13 +7,15 @@ import copy
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 from torch import nn
 from torch.fx import Graph, Node, Tracer
+from torch.nn.utils.parametrize import ParametrizationList
 
 from apical.convert.kinds import is_ours
 from apical.convert.source import Expression, Mention, Place, codes, methods, running_place
@@ -112,31 +114,37 @@ def _stored(module: Any, name: str) -> Any:
 
 
 @contextmanager
-def _patched_once() -> Iterator[None]:
+def _patched_once(model: nn.Module) -> Iterator[None]:
     """The methods of nn.Module that a trace replaces, replaced once for all traces of a model.
 
     Each replacement clears what Python caches about every subclass of nn.Module, which took most of the time. fx
-    leaves methods with this mark alone; one that knows no mark replaces them again, to the same effect.
+    leaves methods with this mark alone; one that knows no mark replaces them again, to the same effect. A `__call__` of
+    a module's own is replaced too: what it does is a part of that module.
     """
-    getattr_, call = nn.Module.__getattr__, nn.Module.__call__
+    getattr_ = nn.Module.__getattr__
 
     def read(module: nn.Module, name: str) -> Any:
         value, tracer = getattr_(module, name), OwnForward.running
         return value if tracer is None else tracer.getattr(name, value, tracer.read)
 
-    def run(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        tracer = OwnForward.running
-        if tracer is None:
-            return call(module, *args, **kwargs)
-        return tracer.call_module(module, functools.partial(call, module), args, kwargs)
+    def calling(call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            tracer = OwnForward.running
+            if tracer is None:
+                return call(module, *args, **kwargs)
+            return tracer.call_module(module, functools.partial(call, module), args, kwargs)
 
-    for method in (read, run):
-        setattr(method, "__fx_already_patched", True)
-    nn.Module.__getattr__, nn.Module.__call__ = read, run  # type: ignore[method-assign]
-    try:
+        return run
+
+    replaced: list[tuple[type, str, Callable[..., Any]]] = [(nn.Module, "__getattr__", read)]
+    replaced += [
+        (kind, "__call__", calling(vars(kind)["__call__"])) for kind in (nn.Module, *own_calls(model.modules()))
+    ]
+    with ExitStack() as stack:
+        for kind, name, method in replaced:
+            setattr(method, "__fx_already_patched", True)
+            stack.enter_context(patch.object(kind, name, method))
         yield
-    finally:
-        nn.Module.__getattr__, nn.Module.__call__ = getattr_, call  # type: ignore[method-assign]
 
 
 def _call(forward: Callable[..., Any], values: dict[str, Any]) -> Any:
@@ -160,7 +168,9 @@ def trace(model: nn.Module, is_activation: Callable[[nn.Module], bool]) -> dict[
     forwards: dict[int, Traced] = {}
     calls: dict[int, list[dict[str, Any]]] = {}
     entered = [each for each in _entered("", model, is_activation, set()) if has_own_forward(each[1])]
-    with _patched_once():
+    for _, module in entered:
+        methods(type(module))  # read before a `__call__` is replaced
+    with _patched_once(model):
         for name, module in entered:
             traced = forwards[id(module)] = _trace_module(name, module, calls.get(id(module), []))
             for _, node in traced.nodes():
@@ -171,7 +181,7 @@ def trace(model: nn.Module, is_activation: Callable[[nn.Module], bool]) -> dict[
 def _entered(
     name: str, module: nn.Module, is_activation: Callable[[nn.Module], bool], seen: set[int]
 ) -> Iterator[tuple[str, nn.Module]]:
-    if id(module) in seen or is_activation(module):
+    if id(module) in seen or is_activation(module) or isinstance(module, ParametrizationList):
         return
     seen.add(id(module))
     yield name, module
@@ -184,7 +194,18 @@ def has_own_forward(module: nn.Module) -> bool:
     if is_ours(module):
         return False
     home = getattr(type(module).forward, "__module__", None) or ""  # None in generated code
-    return isinstance(module, nn.Sequential) or not home.startswith("torch.nn.modules.") or "forward" in vars(module)
+    own = not home.startswith("torch.nn.modules.") or "forward" in vars(module) or bool(own_calls([module]))
+    return isinstance(module, nn.Sequential) or own
+
+
+def own_calls(modules: Iterable[nn.Module]) -> list[type]:
+    """The classes of modules that have a `__call__` of their own."""
+    bases = dict.fromkeys(base for kind in dict.fromkeys(map(type, modules)) for base in kind.__mro__)
+    return [base for base in bases if "__call__" in vars(base) and _is_own_class(base)]
+
+
+def _is_own_class(base: type) -> bool:
+    return issubclass(base, nn.Module) and not base.__module__.startswith("torch.")
 
 
 def _record(node: Node, owner: nn.Module, calls: dict[int, list[dict[str, Any]]]) -> None:
