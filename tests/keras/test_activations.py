@@ -9,6 +9,7 @@ from keras import ops
 
 from apical import errors
 from apical.keras import ADA, RBF, LeakyADA, Swish, ada, no_weight_decay
+from apical.keras import unit as units
 from apical.keras.activations import FLOOR, AtLeast
 
 
@@ -175,3 +176,9 @@ def test_the_papers_neuron_solves_xor() -> None:
     neuron.kernel.assign([[5.0], [5.0]])
     neuron.bias.assign([-4.0])
     assert numpy(neuron(x)).round().ravel().tolist() == [0, 1, 1, 0]
+
+
+def test_c_can_follow_from_alpha() -> None:
+    peak = units.layer(units.parse("ada(alpha=0.5,c=peak)"))
+    assert float(numpy(peak(np.array([2.0], "float32")))[0]) == pytest.approx(1.0)
+    assert peak.get_config()["c"] == pytest.approx(1 + np.log(0.5))

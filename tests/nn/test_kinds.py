@@ -19,6 +19,7 @@ from apical import Unit, trust
 from apical.errors import InvalidArgumentError
 from apical.kernels import composite
 from apical.nn import Elementwise, Parameter, kinds
+from apical.nn.building import build
 from apical.nn.kinds import OTHERS, PAPER
 
 X = torch.tensor([-3.3, -1.2, -0.4, 0.3, 0.9, 2.6], dtype=torch.float64)
@@ -489,3 +490,26 @@ def test_the_values_of_a_grid_are_any_sequence():
     for wrong in (0.5, "learn"):
         with pytest.raises(InvalidArgumentError, match=f"tune is {wrong!r}, but must list the values to try"):
             Parameter(1.0, tune=wrong)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0, 3.0, 9.9, 10.1, 40.0])
+def test_c_can_follow_from_alpha(alpha: float) -> None:
+    x = torch.tensor([1 / alpha], dtype=torch.float64)
+    for kind in ("ada", "leaky_ada"):
+        assert build(Unit.parse(f"{kind}(alpha={alpha},c=peak)"), None, 1)(x).item() == pytest.approx(1.0, rel=1e-12)
+    z = torch.linspace(0.0, 12.0, 1_000_001, dtype=torch.float64)
+    density = torch.exp(-z.square() / 2) / (2 * torch.pi) ** 0.5
+    y = build(Unit("ada", alpha=alpha, c="unit"), None, 1)(z)
+    assert torch.trapezoid(y.square() * density, z).item() == pytest.approx(0.5, rel=1e-5)
+
+
+def test_a_unit_whose_c_follows_from_alpha_reads_like_any_other() -> None:
+    unit = Unit.parse("pynada(alpha=0.5,c=peak)")
+    assert str(unit) == "pynada(alpha=0.5,c=peak)"
+    assert unit.layers().linear(3, 2).apical.c == pytest.approx(1 + math.log(0.5))
+    assert Unit.parse(str(unit.with_(alpha=1))) == Unit("pynada", c="peak")
+    for text in ("ada(alpha=learn,c=unit)", "leaky_pynada(alpha=learn,c=peak)"):
+        with pytest.raises(InvalidArgumentError, match="follows from alpha, but alpha is learned: give c or alpha"):
+            Unit.parse(text)
+    with pytest.raises(InvalidArgumentError, match="c is 'top', but must be a number or 'peak' or 'unit'"):
+        Unit.parse("ada(c=top)")

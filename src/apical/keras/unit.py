@@ -45,6 +45,8 @@ def layer(unit: Unit, *, channels: int | None = None, axis: int = -1, dtype: Any
         if settings.get(parameter.name) == "learn":
             start = settings.pop(f"{parameter.name}_init", parameter.start)
             settings[parameter.name] = parameter.default if start is None else start
+        elif settings.get(parameter.name) in parameter.words:
+            settings[parameter.name] = parameter.words[settings[parameter.name]](unit.settings)
     learned = {"learnable": bool(unit.learned), "num_parameters": _count(unit, scope, channels), "axis": axis}
     return {"swish": Swish, "ada": ADA, "leaky_ada": LeakyADA}[unit.kind](**settings, **learned, dtype=dtype)
 

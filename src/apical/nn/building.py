@@ -58,8 +58,11 @@ def make(kind: Kind, settings: Settings, count: int = 1, dim: int = 1) -> nn.Mod
 
 def _start(parameter: kinds.Parameter, settings: Settings) -> Any:
     """The value of a setting, or, where it is learned, the one that training begins with."""
-    if settings[parameter.name] != LEARN:
-        return settings[parameter.name]
+    value = settings[parameter.name]
+    if value in parameter.words:
+        return parameter.words[value](settings)
+    if value != LEARN:
+        return value
     start = settings.get(f"{parameter.name}_init", parameter.start)
     return parameter.default if start is None else start
 

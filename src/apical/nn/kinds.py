@@ -6,10 +6,10 @@ them by name and takes those of users.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from math import isfinite
+from math import erfc, exp, isfinite, log, pi, sqrt
 from typing import Any, Literal
 
 from apical import notation, trust
@@ -31,7 +31,7 @@ class Parameter:
     `above`, `minimum` and `maximum` bound a number; `choices` makes it one of several words instead. Where it is
     `learnable`, "learn" is allowed too, and training begins at `start` (None: at the default). `tune` holds the values
     that a study tries where its file names none (None: only those that the file names). `argument` is what the
-    activation calls it, where that is another name.
+    activation calls it, where that is another name. `words` stand for numbers that follow from the other settings.
     """
 
     default: float | str
@@ -45,6 +45,7 @@ class Parameter:
     start: float | None = None
     tune: Sequence[float | str] | None = None
     argument: str = ""
+    words: "Mapping[str, Callable[[Settings], float]]" = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.tune is not None:
@@ -70,12 +71,13 @@ class Parameter:
         return number
 
     def _word(self, value: str, name: str) -> str:
-        if value in self.choices or (value == LEARN and self.learnable and name == self.name):
+        own = name == self.name
+        if value in self.choices or (own and (value in self.words or (value == LEARN and self.learnable))):
             return value
         if self.choices:
             raise InvalidArgumentError(f"{name} is {value!r}, but must be one of {', '.join(self.choices)}")
-        also = f" or {LEARN!r}" if self.learnable and name == self.name else ""
-        raise InvalidArgumentError(f"{name} is {value!r}, but must be a number{also}")
+        also = [*self.words, *([LEARN] if self.learnable else [])] if own else []
+        raise InvalidArgumentError(f"{name} is {value!r}, but must be {' or '.join(('a number', *map(repr, also)))}")
 
     @property
     def allowed(self) -> str:
@@ -142,6 +144,34 @@ class Kind:
 # The kinds of units that come with apical: those of the paper, and torch's activations. Free of torch.
 
 ALPHA = Parameter(1.0, above=0.0, learnable=True)
+
+
+def peak_c(settings: Settings) -> float:
+    """The c with which ADA's peak, at 1/alpha, is 1 high."""
+    return 1.0 + log(settings["alpha"])
+
+
+def unit_c(settings: Settings) -> float:
+    """The c with which ADA keeps the second moment of a standard normal input as ReLU does, at 1/2.
+
+    E[z^2 exp(-b z); z > 0] = exp(b^2 / 2) * ((1 + b^2) Phi(-b) - b phi(b)) with b = 2 alpha. For large b the difference
+    cancels, and its series 2/b^3 - 12/b^5 + 90/b^7 takes its place, times 1/sqrt(2 pi).
+    """
+    b = 2.0 * settings["alpha"]
+    if b > 20.0:
+        moment = (2.0 / b**3 - 12.0 / b**5 + 90.0 / b**7) / sqrt(2.0 * pi)
+    else:
+        moment = exp(b * b / 2.0) * (1.0 + b * b) * erfc(b / sqrt(2.0)) / 2.0 - b / sqrt(2.0 * pi)
+    return -0.5 * log(2.0 * moment)
+
+
+def _fixed_alpha(settings: Settings) -> str | None:
+    if settings["alpha"] == LEARN and isinstance(settings["c"], str):
+        return f"c is {settings['c']!r}, which follows from alpha, but alpha is learned: give c or alpha a number"
+    return None
+
+
+C = Parameter(0.0, words={"peak": peak_c, "unit": unit_c})
 LEAK = Parameter(0.01, minimum=0.0, maximum=1.0)
 FLOOR = Parameter("on", choices=("on", "off"))
 
@@ -176,6 +206,7 @@ def pyramidal(
         scope=apical.scope if apical.learns or not basal.learns else basal.scope,
         group="pyramidal",
         branches=branches or (basal.name, apical.name),
+        conflict=apical.conflict if not branches else None,
     )
 
 
@@ -195,12 +226,13 @@ _STANDARD = (
         build="apical.nn.activations:Swish", form="activation", stack="values",
     ),
     Kind(
-        "ada", "ADA", ("#d1452b", "#ff8066"), named(alpha=ALPHA, c=0.0, floor=FLOOR),
-        build="apical.nn.activations:ADA", form="activation", stack="fused",
+        "ada", "ADA", ("#d1452b", "#ff8066"), named(alpha=ALPHA, c=C, floor=FLOOR),
+        build="apical.nn.activations:ADA", form="activation", stack="fused", conflict=_fixed_alpha,
     ),
     Kind(
-        "leaky_ada", "leaky ADA", ("#c97a12", "#f7b267"), named(alpha=ALPHA, c=0.0, leak=LEAK, floor=FLOOR),
+        "leaky_ada", "leaky ADA", ("#c97a12", "#f7b267"), named(alpha=ALPHA, c=C, leak=LEAK, floor=FLOOR),
         build="apical.nn.activations:LeakyADA", form="activation", stack="fused", group="leaky",
+        conflict=_fixed_alpha,
     ),
 )  # fmt: skip
 _BY_NAME = {kind.name: kind for kind in _STANDARD}

@@ -418,10 +418,10 @@ def _printed_parameter(printed: PaperNumber | None) -> str:
     return parameter_text(printed.alpha, printed.c) if printed and printed.alpha is not None else ""
 
 
-def parameter_text(alpha: float | str, c: float | None) -> str:
+def parameter_text(alpha: float | str, c: float | str | None) -> str:
     """ "α = 0.3", "α learned", and c where it is not 0."""
     words = "α learned" if isinstance(alpha, str) else f"α = {alpha:g}"
-    return f"{words}, c = {c:g}" if c else words
+    return f"{words}, c = {c if isinstance(c, str) else f'{c:g}'}" if c else words
 
 
 def _count(result: RowResults, study: Study) -> str:

@@ -100,7 +100,7 @@ class SettingResults:
 
     setting: str
     alpha: float | str | None = None
-    c: float | None = None
+    c: float | str | None = None
     trials: tuple[TrialRecord, ...] = ()
 
     @property
