@@ -57,8 +57,11 @@ RAISED: Final = {
 """Pixels of an image, bytes and files of an archive, bytes of all arrays of an .npz, and of those of a tested trial."""
 CHUNK: Final = 1 << 20
 THREADS: Final = 16
-FATAL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG)
-"""What the operating system says of a place where no trial can be stored, whichever it is."""
+FATAL: Final = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG, errno.ESTALE,
+    errno.ETIMEDOUT, errno.ENOTCONN, errno.EMFILE, errno.ENFILE,
+)  # fmt: skip
+"""What the operating system says of a place where no trial can be stored or read, whichever it is."""
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -142,6 +145,9 @@ def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot sync folders
+            raise
     finally:
         os.close(descriptor)
 
@@ -235,10 +241,15 @@ def read_bytes(path: str | Path, *, limit: int, follow: bool = True) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The table in a JSON file; None where the file is missing, damaged or something else."""
+    """The table in a JSON file; None where the file is missing, damaged or something else.
+
+    Raises OSError where the disk is at fault: a file that cannot be read now is not damaged.
+    """
     try:
         values = parse_json(read_text(path))
-    except (CheckpointError, ValueError):
+    except (CheckpointError, ValueError) as error:
+        if place := fatal(error):
+            raise place from error
         return None
     return values if isinstance(values, dict) else None
 
@@ -265,7 +276,7 @@ def names(folder: Path) -> list[str]:
     """The names in a folder; none where there is no folder."""
     try:
         return [path.name for path in folder.iterdir()]
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

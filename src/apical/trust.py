@@ -122,7 +122,7 @@ def remember(path: Path, modules: Iterable[str], *, yes: bool = True) -> None:
     """Keep a decision about a file as it is now, with where its modules lie; nothing where it names none."""
     origins = _origins(modules)
     if origins:
-        known = files.read_json(files.home() / ANSWERS) or {}
+        known = _answers()
         known[str(path.resolve())] = {"sha256": files.sha256(path), "modules": origins, "allowed": yes}
         files.home().mkdir(parents=True, exist_ok=True)
         files.write_json(files.home() / ANSWERS, known, durable=False)
@@ -136,11 +136,19 @@ def recall(path: Path, modules: Iterable[str]) -> bool:
 
 def _answer(path: Path) -> dict[str, Any]:
     """What was answered about a file with this path and these bytes; nothing where it was not asked about."""
-    answer = (files.read_json(files.home() / ANSWERS) or {}).get(str(path.resolve()))
+    answer = _answers().get(str(path.resolve()))
     if not isinstance(answer, dict) or not isinstance(answer.get("modules"), dict):
         return {}
     try:
         return answer if answer.get("sha256") == files.sha256(path) else {}
+    except OSError:
+        return {}
+
+
+def _answers() -> dict[str, Any]:
+    """All answers; none where the home cannot be read."""
+    try:
+        return files.read_json(files.home() / ANSWERS) or {}
     except OSError:
         return {}
 

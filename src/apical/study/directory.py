@@ -68,8 +68,10 @@ class Store:
         """Make a study directory, or open the one that is there; whoever comes first decides its header."""
         path = Path(directory)
         with files.using(path):
+            new = [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
             for name in FOLDERS:
                 (path / name).mkdir(parents=True, exist_ok=True)
+            _sync(*(folder.absolute().parent for folder in new))
             if not (path / STUDY).exists():
                 files.create(path / STUDY, _written(header, datetime.now(UTC).isoformat(timespec="seconds")))
         return cls.open(path, limits=limits)
@@ -115,7 +117,7 @@ class Store:
         try:
             with os.scandir(self.trials) as entries:
                 return {e.name: e.inode() for e in entries if _DIGEST.fullmatch(e.name)}
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
 
     def failed(self) -> set[str]:
@@ -150,7 +152,9 @@ class Store:
 
     def progress(self, digest: str, token: str) -> dict[str, Any]:
         """What a running trial last said of itself."""
-        return files.read_json(self.attempts / f"{digest}.{token}" / PROGRESS) or {}
+        with suppress(OSError):
+            return files.read_json(self.attempts / f"{digest}.{token}" / PROGRESS) or {}
+        return {}
 
     # --- one trial, for the holder of its lease ------------------------------------------------------------------
 
@@ -167,6 +171,7 @@ class Store:
         mine.mkdir(exist_ok=True)
         files.remove(mine / LOCK)  # a holder that sleeps may hold a lock on it still
         files.write_json(mine / ATTEMPT, {"token": lease.token, "number": lease.number, "host": socket.gethostname()})
+        files.sync(self.attempts)
         return mine
 
     def publish(self, lease: Lease, attempt: Path) -> bool:
@@ -185,6 +190,13 @@ class Store:
             return (files.read_json(target / ATTEMPT) or {}).get("token") == lease.token
         files.sync(self.trials)
         return True
+
+    def leave(self, lease: Lease) -> None:
+        """Give back the lease of a trial that is not settled; drop an attempt at one that somebody else published."""
+        if self.trial(lease.key).exists():
+            files.remove(self.attempts / f"{lease.key}.{lease.token}")
+        elif not self.settled(lease.key):
+            lease.release()
 
     def fail(self, digest: str, reason: str, detail: str) -> None:
         """Record why a trial cannot be run; its attempt stays, so that a retry goes on from its checkpoint."""
@@ -208,9 +220,12 @@ def _written(header: Header, created: str) -> dict[str, Any]:
 
 def _read_header(directory: Path) -> Header:
     path = directory / STUDY
-    if not path.is_file():
-        raise StudyError(f"{directory} is no study directory: there is no {STUDY} in it; apical study run makes one")
-    values = files.read_json(path) or {}
+    with files.using(directory):
+        if not path.is_file():
+            raise StudyError(
+                f"{directory} is no study directory: there is no {STUDY} in it; apical study run makes one"
+            )
+        values = files.read_json(path) or {}
     known = values.get("format")
     if isinstance(known, int) and known > FORMAT:
         raise StudyError(
@@ -223,6 +238,13 @@ def _read_header(directory: Path) -> Header:
             f"{path} is damaged: move it away and run the same study in {directory} again, its trials are found again"
         )
     return Header(study, tune_trials, str(values.get("created", "")))
+
+
+def _sync(*folders: Path) -> None:
+    """Make the names in folders survive a power cut; a folder above that may not be read is left alone."""
+    for folder in folders:
+        with suppress(FileNotFoundError, PermissionError):
+            files.sync(folder)
 
 
 def _command(line: str) -> str | None:
@@ -246,11 +268,16 @@ def _age(attempt: Path) -> float:
 
 def open_for(study: Study, directory: Path, tune_trials: int | None, *, limits: Limits | None = None) -> Store:
     """The study's directory: made, opened as it is, or opened with what joins it; otherwise what differs is said."""
-    if not (directory / STUDY).exists():
-        if directory.is_dir() and any(directory.iterdir()) and not any((directory / name).is_dir() for name in FOLDERS):
+    with files.using(directory):
+        new = not (directory / STUDY).exists()
+        there = [name for name in files.names(directory) if not name.startswith(f".{STUDY}.")] if new else []
+        if there and not any((directory / name).is_dir() for name in FOLDERS):
             raise StudyError(f"{directory} has other things in it, and no study: choose an empty or new folder with -d")
+    if new:
         Store.create(directory, Header(study.to_dict(), tune_trials or study.tune_trials), limits=limits)
     store = Store.open(directory, limits=limits)
+    with files.using(directory):
+        _sync(directory.absolute().parent, directory, store.trials)  # for who died before that
     known = Study.from_dict(store.header.study)
     if faults := [*differences(known, study), *_tuning(store.header.tune_trials, tune_trials)]:
         raise StudyError(

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from torch import nn
 
+from apical import files
 from apical.data import DataSet, load
 from apical.errors import DataError, InvalidArgumentError, StudyError
 from apical.study.directory import HOME, STUDY, TEST, Store, open_for
@@ -153,7 +154,8 @@ class Driver:
         """
         start = time.monotonic()
         self.state = snapshot(self.plan, self.store)
-        running = self.store.leases.running(self.state.keys_left)
+        with files.using(self.store.directory):
+            running = self.store.leases.running(self.state.keys_left)
         waiting = {digest for digest, when in self._submitted.items() if start - when < RESUBMIT_AFTER}
         busy = waiting | {key.removesuffix(TEST) for key in running}
         self._jobs = self.state.jobs(busy)
@@ -179,11 +181,12 @@ class Driver:
     def _record_death(self, digest: str) -> None:
         """A worker died over a trial; one that takes too many with it has failed."""
         self._deaths[digest] += 1
-        lease = self.store.leases.acquire(digest) if self._deaths[digest] >= MAX_DEATHS else None
-        if lease is not None:
-            if not self.store.settled(digest):
-                self.store.fail(digest, f"{MAX_DEATHS} workers died over it, perhaps for want of memory", "")
-            lease.release()
+        with files.using(self.store.directory):
+            lease = self.store.leases.acquire(digest) if self._deaths[digest] >= MAX_DEATHS else None
+            if lease is not None:
+                if not self.store.settled(digest):
+                    self.store.fail(digest, f"{MAX_DEATHS} workers died over it, perhaps for want of memory", "")
+                lease.release()
 
 
 # Data of a study: opened before anything runs, so that what is missing is said at once.

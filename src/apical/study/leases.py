@@ -107,9 +107,9 @@ class Leases:
         """True while a lease has not expired: by its file's time, or by its process if that runs on this machine."""
         try:
             beaten = _path(self.folder, key, number).stat().st_mtime
-        except OSError:
+        except FileNotFoundError:
             return False
-        if beaten < RELEASED or now - beaten > self.limits.stale:
+        if beaten < RELEASED or abs(now - beaten) > self.limits.stale:  # also where the clock was put back
             return False
         said = self.holder(key, number)
         if said.get("machine") != identity() or not isinstance(said.get("pid"), int):

@@ -189,14 +189,16 @@ def status(directory: str | Path, *, trust: bool = False) -> Progress:
     """Counts, what runs now and where, and the time left at the present number of workers."""
     store, planned = opened(directory, trust=trust)
     study_state = snapshot(planned, store)
-    running = store.leases.running(study_state.keys_left)
-    return measure(study_state, store, running)
+    with files.using(store.directory):
+        running = store.leases.running(study_state.keys_left)
+        return measure(study_state, store, running)
 
 
 def read(directory: str | Path, *, trust: bool = False) -> StudyResults:
     """Everything that a study directory holds; `trust` allows the modules that its study names, see `load`."""
     store, planned = opened(directory, trust=trust)
-    return _Reader(store, planned).results()
+    with files.using(store.directory):
+        return _Reader(store, planned).results()
 
 
 class _Reader:
@@ -268,6 +270,8 @@ class _Reader:
         try:
             return filled(bare, train.TrialResult.load(folder), scores(folder))
         except ApicalError as error:
+            if place := files.fatal(error):
+                raise place from error
             return replace(bare, state="failed", reason=str(error))
 
     def reason(self, digest: str) -> str:

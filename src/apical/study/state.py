@@ -195,11 +195,15 @@ class StudyState:
         return not (self.tuning_left or self.finals_left or self.tests_left)
 
     def jobs(self, busy: Collection[str] = ()) -> list[Job]:
-        """What can be done now, but for the trials in `busy`: tests first, so that rows are complete early."""
+        """What can be done now, but for the trials in `busy`: tests first, so that rows are complete early.
+
+        A stack waits for the trials of it that are busy: a part of it would round otherwise than the whole does.
+        """
         tests = [Job("test", trials) for trials in _without(self.tests_left.values(), busy)]
         left = {trial.digest: trial for trial in (*self.finals_left, *self.tuning_left)}
         groups = self._stacks(left) if self.plan.study.stack > 1 else [(trial,) for trial in left.values()]
-        return tests + [Job("train", trials) for trials in _without(groups, busy)]
+        free = [group for group in groups if not any(trial.digest in busy for trial in group)]
+        return tests + [Job("train", group) for group in free]
 
     def _stacks(self, left: Mapping[str, Planned]) -> list[tuple[Planned, ...]]:
         """What is left, in stacks that do not depend on what is done: who takes one over finds its checkpoint.
@@ -220,12 +224,13 @@ class StudyState:
 def snapshot(plan: Plan, store: Store, *, trust: bool = True) -> StudyState:
     """Where the study in a directory stands now; without `trust`, every trial is read again."""
     index = Index(store.directory)
-    facts = index.facts(store.finished(), lambda digest: read_facts(store.trial(digest)), trust=trust)
-    damaged = {digest for digest, known in facts.items() if known.state == DAMAGED}
-    study_state = StudyState(plan, facts, store.failed() | damaged, damaged)
-    finals = {t.digest for trials in study_state.finals.values() for t in trials}
-    there = (lambda path: path.exists()) if trust else (lambda path: files.read_json(path) is not None)
-    tested = {d for d in finals if d in facts and there(store.trial(d) / SCORES)}
+    with files.using(store.directory):
+        facts = index.facts(store.finished(), lambda digest: read_facts(store.trial(digest)), trust=trust)
+        damaged = {digest for digest, known in facts.items() if known.state == DAMAGED}
+        study_state = StudyState(plan, facts, store.failed() | damaged, damaged)
+        finals = {t.digest for trials in study_state.finals.values() for t in trials}
+        there = (lambda path: path.exists()) if trust else (lambda path: files.read_json(path) is not None)
+        tested = {d for d in finals if d in facts and there(store.trial(d) / SCORES)}
     return replace(study_state, tested=tested)
 
 

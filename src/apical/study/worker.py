@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -58,7 +58,10 @@ def work(job: Job, context: Context) -> list[Outcome]:
     try:
         trust.grant(*context.imports, *context.trusted)
         import_all(context.imports)
-        store = Store.open(context.directory, limits=context.limits)
+        try:
+            store = Store.open(context.directory, limits=context.limits)
+        except StudyError as error:  # moved away, perhaps
+            return [Outcome(trial.digest, "fatal", str(error)) for trial in job.trials]
         if job.kind == "train":
             return _with_leases(_train_all, job.trials, store, context)
         return [outcome for trial in job.trials for outcome in _with_leases(_test_all, (trial,), store, context)]
@@ -84,20 +87,22 @@ def _with_leases(
 
 
 @contextmanager
-def _leased(store: Store, keys: Iterable[str]) -> Iterator[Heartbeat]:
-    """Leases of those keys that are free, kept alive; those of unfinished trials are released at the end."""
+def _leased(store: Store, keys: list[str]) -> Iterator[Heartbeat]:
+    """Leases of all keys, kept alive, or none: a part of a stack would round otherwise than the whole does."""
     leases: list[Lease] = []
     try:
         for key in keys:
             lease = store.leases.acquire(key)
-            leases += [lease] if lease else []
-        with Heartbeat(leases, store.leases.limits.beat) as heartbeat:
+            if lease is None:
+                break
+            leases.append(lease)
+        whole = len(leases) == len(keys)
+        with Heartbeat(leases if whole else (), store.leases.limits.beat) as heartbeat:
             yield heartbeat
     finally:
         for lease in leases:
             with suppress(OSError):
-                if not store.settled(lease.key):
-                    lease.release()
+                store.leave(lease)
 
 
 def _outcome(do: Callable[[Held], Status], held: Held) -> Outcome:
@@ -200,6 +205,7 @@ def _test_all(trials: list[Held]) -> list[Outcome]:
 def _test(held: Held) -> Status:
     """Open the test split, once; who was killed between the answers and the scores left only the scores to do."""
     folder = held.store.trial(held.digest)
+    files.sync(held.store.trials)  # who published it may have died before that
     if (folder / OUTPUTS).exists():
         tested = TestResult.load(folder)
     else:
