@@ -104,6 +104,8 @@ def test_unfinished_and_failed_studies_say_so() -> None:
     assert sentence({"relu": [], "ada": []}, planned=6) == "No result yet: 0 of 6 trials are done."
     failed = [("part-0/relu", 0), ("part-0/ada", 0)]
     assert sentence({"relu": [], "ada": []}, failed=failed) == "No result: all 2 trials failed."
+    said = sentence({"relu": [], "ada": []}, failed=failed, planned=4)
+    assert said == "No result: 2 trials of 6 failed, and none is done."
     said = sentence({"relu": [0.9, 0.91], "ada": [0.95, 0.961], "tanh": []}, planned=3)
     assert said.startswith("So far (4 of 7 trials): ADA ")
     assert said.endswith("; no result for tanh.")
@@ -215,4 +217,4 @@ def check_verdict(f: Finding) -> None:
     elif d.high < 0:
         assert f.verdict == "worse"
     elif f.verdict == "same" and f.metric.percent:
-        assert -MARGIN < d.difference < MARGIN
+        assert -MARGIN / 100 < d.difference < MARGIN / 100

@@ -118,6 +118,8 @@ def _nothing(results: StudyResults) -> str:
     done = results.states["done"] + results.states["diverged"]
     if failed and failed == total:
         return f"No result: {_all(total)} failed."
+    if failed and not done:
+        return f"No result: {_trials(failed)} of {total:,} failed, and none is done."
     untested = "" if not done else ", but not tested yet" if done == 1 else ", but none of them is tested yet"
     return f"No result yet: {done:,} of {_trials(total)} {'is' if done == 1 else 'are'} done{untested}."
 
@@ -297,7 +299,7 @@ def _remarks(results: StudyResults) -> list[str]:
     if failed:
         reason = " ".join(failed[0].reason.split())
         shown = reason if len(reason) <= 160 else f"{reason[:159]}…"
-        lines.append(f"{_trials(len(failed))} of {len(records):,} failed" + (f": {shown}" if shown else "."))
+        lines.append(f"{_trials(len(failed))} failed" + (f": {shown}" if shown else "."))
     if diverged := sum(t.state == "diverged" for t in records):
         lines.append(f"{_trials(diverged)} diverged: their last finite network is tested.")
     return lines

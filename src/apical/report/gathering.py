@@ -336,8 +336,9 @@ def progress(section: Section) -> str:
     finals = {t.digest for result in section.results.rows for t in result.trials}
     tuning = {t.digest for result in section.results.rows for s in result.settings for t in s.trials if t.finished}
     only = len(tuning - finals)
-    told = f" ({only} of them serve to tune alone, and do not count in the tables)" if only else ""
-    return f"{done} of {sum(section.states.values())} trials are done{told}"
+    told = f", {only} of them only to tune" if only else ""
+    others = [f"{count} {state}" for state, count in section.states.items() if state in ("running", "failed")]
+    return f"{done} of {sum(section.states.values())} trials are done{told}" + "".join(f", {said}" for said in others)
 
 
 def _overview(studies: Sequence[StudyResults]) -> tuple[Gallery, ...]:

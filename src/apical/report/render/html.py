@@ -68,7 +68,7 @@ def page(
 def _shape(chart: Chart) -> str:
     """How much room a figure takes; of a picture of means, one form is for wide windows and one for narrow ones."""
     if isinstance(chart, Dots):
-        return "narrow" if chart.narrow else "broad"
+        return "narrow" if chart.narrow else "broad" if any(dot.gain for dot in chart.dots) else "broad half"
     return "wide" if isinstance(chart, Pictures | Forest) else "small"
 
 
