@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 
 import apical
@@ -51,6 +52,11 @@ def mish(x: Tensor) -> Tensor:
 
 LOOSE = nn.LeakyReLU(0.2)
 TABLE = {"hardswish": F.hardswish, "threshold": F.threshold}
+LAMBDAS = {True: lambda t: torch.where(t > 0, t, 0.3 * t)}
+
+
+def hook(module: nn.Module, args: Any, result: Tensor) -> Tensor:
+    return F.mish(result)
 
 
 class Loose(nn.Module):
@@ -71,6 +77,13 @@ class Layer(nn.Module):
             self.act = modules[way]()
         elif way == "attribute":
             self.act = F.selu  # type: ignore[assignment]
+        elif way == "hook":
+            self.affine.register_forward_hook(hook)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.way == "call":
+            return torch.selu(super().__call__(*args, **kwargs))
+        return super().__call__(*args, **kwargs)
 
     def reach(self, z: Tensor) -> Tensor:
         """Activations that are no child and no plain call."""
@@ -101,6 +114,14 @@ class Layer(nn.Module):
             return (F.relu6 if bool(z.isfinite().all()) else F.relu6)(z)  # noqa: RUF034 - at run time
         if self.way == "several":
             return [f(z) for f in (F.rrelu,) if bool(z.isfinite().all())][0]  # noqa: RUF015
+        if self.way == "lambdas":
+            return LAMBDAS[bool(z.isfinite().all())](z)
+        if self.way == "statements":
+            e = torch.expm1(-z)
+            z = z / (2 + e)
+        if self.way == "mask":
+            z = z.clone()
+            z[z < 0] = 0
         return z
 
 
@@ -202,18 +223,20 @@ KINDS = {
     "formula": "gelu", "learned": "Learned", "wrapper": "hardswish", "attribute": "selu", "function": "elu",
     "method": "relu", "helper": "mish", "inline": "silu", "made": "celu", "named": "celu", "global": "leaky_relu",
     "listed": "selu", "loose": "Loose", "operator": "silu", "table": "hardswish", "getattr": "hardswish",
-    "condition": "gelu", "lambda": "gelu", "comprehension": "relu", "picked": "relu6", "several": "rrelu",
+    "condition": "gelu", "lambda": "gelu", "comprehension": "relu", "call": "selu", "picked": "relu6",
+    "several": "rrelu", "lambdas": "leaky_relu", "statements": "silu", "mask": "relu", "hook": "mish",
 }  # fmt: skip
 WAYS = tuple(KINDS)
 REACHED = WAYS[8:]
-PICKED = ("relu6", "rrelu")
-"""The kinds of what is picked at run time: listed and left, unless a graph shows which."""
+LEFT = ("picked", "several", "lambdas", "statements", "mask", "hook")
+"""What is picked at run time, spread over statements or called by a hook: listed and left, unless a graph shows it."""
 
 CALLS: dict[Any, str] = {
     torch.tanh: "gelu", torch.sigmoid: "Learned", F.hardtanh: "hardswish", F.selu: "selu", F.elu: "elu",
     Tensor.relu_: "relu", F.softplus: "mish", torch.exp: "silu", F.celu: "celu", F.leaky_relu: "leaky_relu",
     torch.cos: "Loose", torch.ops.aten.silu: "silu", F.hardswish: "hardswish", F.gelu: "gelu",
-    torch.clamp_min: "relu", F.relu6: "relu6", F.rrelu: "rrelu",
+    torch.clamp_min: "relu", F.relu6: "relu6", F.rrelu: "rrelu", torch.where: "leaky_relu", torch.expm1: "silu",
+    Tensor.__setitem__: "relu", F.mish: "mish", torch.selu: "selu",
 }  # fmt: skip
 FORWARDS: tuple[type[Layer], ...] = (Plain, Optional, Branching, Split)
 
@@ -246,6 +269,10 @@ def running(model: nn.Module, x: Tensor) -> Counter[str]:
     return watch.seen
 
 
+def left_ways(model: nn.Module) -> int:
+    return sum(layer.way in LEFT for layer in model.modules() if isinstance(layer, Layer))
+
+
 layers = st.tuples(st.sampled_from(WAYS), st.sampled_from(FORWARDS)).map(lambda pair: pair[1](pair[0], ""))
 networks = st.recursive(
     st.lists(layers, min_size=1, max_size=4).map(lambda parts: nn.Sequential(*parts)),
@@ -271,7 +298,7 @@ def test_the_report_is_what_runs(model: nn.Module, unit: str, shown: bool) -> No
     else:
         sentence = ""
     if sentence:
-        assert ("example_inputs=..." in sentence and not shown) or set(planted) <= set(PICKED)
+        assert ("example_inputs=..." in sentence and not shown) or left_ways(model) == planted.total()
         assert running(model, x) == before
         return
     left = running(model, x)
@@ -279,14 +306,14 @@ def test_the_report_is_what_runs(model: nn.Module, unit: str, shown: bool) -> No
     assert before - left == Counter(row.kind for row in report.converted)
     assert all(row.reason for row in report.kept)
     if unit == "ada" or shown:
-        assert {row.kind for row in report.kept} <= set(PICKED)
+        assert len(report.kept) <= left_ways(model)
     after = model(x)
     assert torch.equal(pickle.loads(pickle.dumps(model))(x), after)
     report.undo()
     assert torch.equal(model(x), expected)
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if KINDS[way] not in PICKED])
+@pytest.mark.parametrize("way", [way for way in WAYS if way not in (*LEFT, "call")])
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_every_way_in_every_forward(way: str, forward: type[Layer]) -> None:
     model, x = nn.Sequential(forward(way, ""), nn.Linear(WIDTH, 2)), torch.randn(3, WIDTH)
@@ -301,6 +328,46 @@ def test_every_way_in_every_forward(way: str, forward: type[Layer]) -> None:
         assert torch.allclose(layer(x, torch.ones(WIDTH)), ada(inner + 1) + x, atol=1e-6)
     if forward is Split:
         assert torch.allclose(layer(x, scale=True), 2 * expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("way", ["lambdas", "statements", "mask", "hook", "call"])
+@pytest.mark.parametrize("forward", FORWARDS)
+def test_what_stays_is_listed_beside_what_does_not(way: str, forward: type[Layer], shown: bool) -> None:
+    model, x = nn.Sequential(forward(way, ""), nn.Linear(WIDTH, WIDTH), nn.GELU()), torch.randn(3, WIDTH)
+    report = apical.convert_(model, "ada", example_inputs=x if shown else None)
+    rows = report.kept if way in LEFT else report.converted
+    assert [row.kind for row in rows if row.name != "2"] == [KINDS[way]]
+    assert str(report).startswith("1 of 2" if way in LEFT else "2 of 2")
+    assert sum(running(model, x).values()) == (way in LEFT)
+
+
+class Positive(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return F.relu(weight)
+
+
+class Weighted(nn.Module):
+    """Functions of weights, in a parametrization and in the forward: no activations."""
+
+    def __init__(self, *, blind: bool) -> None:
+        super().__init__()
+        self.affine, self.scale, self.blind = nn.Linear(WIDTH, WIDTH), nn.Parameter(torch.ones(WIDTH)), blind
+        parametrize.register_parametrization(self.affine, "weight", Positive())
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.blind and bool(x.isnan().any()):
+            return x
+        return F.relu(self.scale) * F.gelu(self.affine(x))
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+@pytest.mark.parametrize("blind", [False, True])
+def test_functions_of_weights_are_no_activations(unit: str, blind: bool) -> None:
+    model, x = Weighted(blind=blind), torch.randn(3, WIDTH)
+    report = apical.convert_(model, unit, example_inputs=x)
+    assert [(row.kind, row.converted) for row in report.rows] == [("gelu", True)]
+    assert isinstance(model.affine.parametrizations.weight[0], Positive)  # type: ignore[union-attr, index]
 
 
 class Object:

@@ -75,7 +75,7 @@ def convert_(
         'PyramidalLinear'
     """
     given, unit = unit, Unit.of(unit)
-    if not isinstance(given, (str, Unit)) and not maps_alone(probe(unit.basal).eval()):
+    if not isinstance(given, (str, Unit)) and not _may_be_unit(unit):
         raise ConversionError(
             f"the unit {given!r} does not map each number by itself, as an activation does: give one that does, such "
             "as nn.Mish, or name it with apical.register_unit if you mean it"
@@ -89,6 +89,18 @@ def convert_(
         except BaseException:
             surgery.undo()
             raise
+
+
+def _may_be_unit(unit: Unit) -> bool:
+    """Whether a unit maps each number by itself, and is not mere chance, as dropout is.
+
+    A straight line is allowed: nn.Identity makes a linear network, which is a baseline.
+    """
+    activation = probe(unit.basal)
+    evaluated = activation.eval()
+    if not maps_alone(evaluated):
+        return False
+    return elementwise(evaluated) is not None or maps_alone(activation.train())
 
 
 def _convert(

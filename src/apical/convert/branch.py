@@ -65,6 +65,9 @@ class WiredNeuron(nn.Module):
 def _without_parametrizations(affine: nn.Module) -> nn.Module:
     """A copy with plain weights: what a parametrisation computes is a start, not a rule, for another branch."""
     copy = deepcopy(affine)
+    if hasattr(copy, "parametrizations"):  # removing one changes its class, which the original has too
+        own = {name: value for name, value in vars(type(copy)).items() if name not in ("__dict__", "__weakref__")}
+        copy.__class__ = type(type(copy).__name__, type(copy).__bases__, own)
     for name in list(getattr(copy, "parametrizations", {})):
         parametrize.remove_parametrizations(copy, name)
     for hooks in (copy._forward_hooks, copy._forward_pre_hooks, copy._forward_pre_hooks_with_kwargs):

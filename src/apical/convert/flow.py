@@ -564,19 +564,26 @@ class FlowGraph:
         return Value(owner, argument, trail, above) if isinstance(argument, Node) else None
 
     def _after(self, feed: Feed, other: Feed) -> bool:
-        """Whether the input of `feed`'s layer is computed from the input of `other`'s: it is further along."""
-        target = self._source(_at(other.affine, call_input(other.affine.node)))
-        waiting, seen = [_at(feed.affine, call_input(feed.affine.node))], set()
-        first = self._source(waiting[0])
+        """Whether `feed`'s layer is further along: its input is computed from the other's, or by more layers."""
+        inputs = [_at(each.affine, call_input(each.affine.node)) for each in (feed, other)]
+        first, target = (self._source(value) for value in inputs)
+        own, others = ({(value.owner, value.node) for value in self._before_it(value)} for value in (first, target))
+        layers = [{(owner, node) for owner, node in each if self._holds_layer(owner, node)} for each in (own, others)]
+        return ((target.owner, target.node) in own and target.node is not first.node) or layers[1] < layers[0]
+
+    def _before_it(self, value: Value) -> list[Value]:
+        """All values that a value is computed from, and itself."""
+        done: dict[tuple[Traced, Node], Value] = {}
+        waiting = [value]
         while waiting:
             value = self._source(waiting.pop())
-            if (value.owner, value.node) in seen:
-                continue
-            seen.add((value.owner, value.node))
-            if value.node is target.node and value.node is not first.node:
-                return True
-            waiting.extend(_at(value, node) for node in value.node.all_input_nodes)
-        return False
+            if (value.owner, value.node) not in done:
+                done[value.owner, value.node] = value
+                waiting.extend(_at(value, node) for node in value.node.all_input_nodes)
+        return list(done.values())
+
+    def _holds_layer(self, owner: Traced, node: Node) -> bool:
+        return node.op == "call_module" and any(is_affine(part) for part in self.resolve(owner, node).modules())
 
     def _widest(self, feeds: list[Feed]) -> list[Feed]:
         """Of layers beside one another on the same input, the one with the most weights."""
@@ -612,6 +619,7 @@ class FlowGraph:
 
 def not_fed(end: str) -> str:
     """The sentence about an activation whose input comes from `end`."""
+    end = end.strip("_")
     if end.removeprefix("a normalisation of ") in AFFINE_FUNCTIONS:
         return f"it is fed by a call of {end}() and not by an affine layer that is a module of its own"
     return f"it is fed by {end}, not by an affine layer"

@@ -183,18 +183,25 @@ class Observation:
 
 
 def _after(record: Record, other: Record) -> bool:
-    """Whether the input of one layer is computed from the input of the other."""
+    """Whether a layer is further along: its input is computed from the other's, or by more layers."""
     first, target = record.sources[0], other.sources[0]
-    waiting, seen = [first], set[int]()
+    own, others = _before(first), _before(target)
+    layers = [
+        {key for key, each in seen.items() if isinstance(each.maker, nn.Module) and is_affine(each.maker)}
+        for seen in (own, others)
+    ]
+    return (id(target) in own and target is not first) or layers[1] < layers[0]
+
+
+def _before(record: Record) -> dict[int, Record]:
+    """All records that one was made from, and itself, by id."""
+    waiting, seen = [record], dict[int, Record]()
     while waiting:
         each = waiting.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        if each is target and target is not first:
-            return True
-        waiting.extend(each.sources)
-    return False
+        if id(each) not in seen:
+            seen[id(each)] = each
+            waiting.extend(each.sources)
+    return seen
 
 
 def _widest(feeds: list[tuple[Record, nn.Module | None, int]]) -> list[tuple[Record, nn.Module | None, int]]:

@@ -260,7 +260,7 @@ def nothing_converted(decisions: list[Decision], unit: Unit, *, has_inputs: bool
         what, _, advice = why.partition(": make it a module")
         advice = advice.strip() or "(self.act = torch.nn.ReLU() in __init__, self.act(x) in forward)"
         call = f"convert_(model, {str(unit)!r})"
-        return f"{number} can {no}be converted ({what}): make it a module {advice}, then {call}"
+        return f"{number} {'cannot' if no else 'can'} be converted ({what}): make it a module {advice}, then {call}"
     if not has_inputs and any("example_inputs" in decision.reason for decision in asked):
         return (
             f"{number} is {no}known to have an affine layer before it ({why}): let convert_ observe a forward, "

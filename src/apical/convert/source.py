@@ -375,6 +375,8 @@ class Search:
             yield from self._block(node.body)
             yield from self._block(node.orelse)
             return
+        if isinstance(node, ast.Call) and self._is_of_weights(node):
+            return
         expression = self._expression(node) if isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp)) else None
         if expression is not None:
             yield expression
@@ -396,6 +398,17 @@ class Search:
             yield from _hidden(self._inherited(node.attr), self.registered, "a parent's method", self.seen)
         for child in ast.iter_child_nodes(node):
             yield from self._visit(child)
+
+    def weight(self, node: ast.expr) -> Tensor | None:
+        """The parameter that `self.name` is."""
+        return self.module._parameters.get(node.attr) if _is_own(node, self.method.self) else None  # type: ignore[attr-defined]
+
+    def _is_of_weights(self, node: ast.Call) -> bool:
+        """Whether a call works on parameters and constants alone, as `F.relu(self.scale)` does."""
+        method = isinstance(node.func, ast.Attribute) and self.weight(node.func.value) is not None
+        parts = [*([node.func.value] if method else []), *node.args]  # type: ignore[attr-defined]
+        weights = [part for part in parts if self.weight(part) is not None]
+        return bool(weights) and all(part in weights or self._is_constant(part) for part in parts)
 
     def _inherited(self, name: str) -> Any:
         """What `super().name` is."""
@@ -440,8 +453,6 @@ class Search:
         direct = self._input(node) if isinstance(node, ast.Call) and self._may_be_pointwise(called) else None
         leaves = [direct] if direct is not None else self._leaves(node)
         if leaves is None or len({ast.dump(leaf) for leaf in leaves}) != 1 or leaves[0] is node:
-            return None
-        if _is_own(leaves[0], self.method.self) and leaves[0].attr in self.module._parameters:  # type: ignore[attr-defined]
             return None
         calls = self._calls(node, {self.at(leaf) for leaf in leaves})
         if len(leaves) == 1 and not any(_may_bend(call) for call in calls):

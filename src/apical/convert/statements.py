@@ -115,6 +115,8 @@ class Statements:
             return self._made(expression.kind, expression.function, (self._value(source),), at, gate, listed=gate)
         if isinstance(node, ast.Name) and node.id in self.names:
             return self.names[node.id]
+        if (weight := self.search.weight(node)) is not None:
+            return weight
         known, value = self.search.resolve(node)
         if known and (value is None or isinstance(value, (bool, int, float, str, torch.dtype, Tensor))):
             return value
