@@ -21,7 +21,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.nn.utils.parametrize import ParametrizationList
 
-from apical.convert.formula import Formulas, Step, as_function, filled, is_pointwise, plain_name
+from apical.convert.formula import Formulas, Step, as_function, filled, is_pointwise, plain_name, setting
 from apical.convert.kinds import (
     FUNCTIONS,
     GATES,
@@ -431,7 +431,7 @@ class FlowGraph:
                 place = place_of(last)
                 key = (formula.kind, place or last.name)
                 if key not in formulas:
-                    reason = out_of_reach(f"a formula of several steps{place or ''}")
+                    reason = out_of_reach(formula.words(place or ""))
                     formulas[key] = fixed_site(traced, Activation(formula.kind), names(formula.kind), reason, place)
                 site = formulas[key]
                 site.nodes[mode] = last
@@ -451,6 +451,9 @@ class FlowGraph:
                 values[node] = node.meta.get("value")
                 if isinstance(values[node], Tensor):
                     continue
+            elif node.target is getattr and (given := setting(node.args[1])) is not None:
+                values[node] = given
+                continue
             elif node.op in ("call_function", "call_method"):
                 function = filled(name) or as_function(node.target)
                 pointwise = is_pointwise(name) and (site is None or gate)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from apical.convert.kinds import DEFAULT_KINDS
+from apical.convert.kinds import ALL_KINDS, DEFAULT_KINDS
 from apical.convert.probe import Elementwise, elementwise
 
 FORMULA = "formula"
@@ -43,11 +43,11 @@ _LINEAR = {
     "true_divide",
 }
 _POLYNOMIAL = {*_LINEAR, "pow", "square", "addcmul", "abs"}
-_FILLED = ("zeros_like", "ones_like", "new_zeros", "new_ones")
+_FILLED = ("zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_empty")
 _MORE = {
     *_LINEAR, "masked_fill", "hardswish", "prelu", "prelu_kernel", "logsigmoid", "softsign", "tanhshrink", "expit",
     "special_expit", "absolute", "greater", "less", "greater_equal", "less_equal", "not_equal", "negative", "and", "or",
-    "invert", "bool", "zeros_like", "ones_like",
+    "invert", "bool", "zeros_like", "ones_like", "empty_like",
 }  # fmt: skip
 _BOUNDS = {"clamp", "clamp_min", "clamp_max", "clip", "max", "min", "maximum", "minimum"}
 _REDUCTIONS = {
@@ -160,6 +160,11 @@ class Formula:
     def parts(self) -> list[Step]:
         return self.step.chain()
 
+    def words(self, where: Any) -> str:
+        """What it is, and where."""
+        single = self.kind not in (*ALL_KINDS, FORMULA)
+        return f"a bare {self.kind} of what a layer computes{where}" if single else f"a formula of several steps{where}"
+
     @property
     def bounds(self) -> bool:
         """Whether it cuts values off and does nothing else."""
@@ -207,10 +212,10 @@ class Formulas:
         """The activations among the chains."""
         told: set[int] = set()
         for step in reversed(self.steps):
-            if step.ends or not step.used:
+            if id(step) not in told and (step.ends or not step.used):
                 for formula in self._within(step):
                     if id(formula.step) not in told:
-                        told.add(id(formula.step))
+                        told |= {id(part) for part in formula.parts}
                         yield formula
 
     def _within(self, top: Step) -> Iterator[Formula]:
@@ -304,7 +309,21 @@ def _constants(arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple
 
 def filled(name: str) -> Callable[[Tensor], Tensor] | None:
     """What a call that makes a constant of the shape of its input does; None for all others."""
-    return {"zeros": torch.zeros_like, "ones": torch.ones_like}.get(name.removesuffix("_like").removeprefix("new_"))
+    plain = name.removesuffix("_like").removeprefix("new_") if name in _FILLED else ""
+    return {"zeros": torch.zeros_like, "empty": torch.zeros_like, "ones": torch.ones_like}.get(plain)
+
+
+def put(x: Tensor, mask: Any, value: Any, accumulate: bool = False) -> Tensor:
+    """`x[mask] = value`, as a function; `x` may be one number for all."""
+    mask = mask[0] if isinstance(mask, (list, tuple)) else mask
+    x = x.expand(mask.shape).clone()
+    x[mask] = value
+    return x
+
+
+def setting(name: str) -> Any:
+    """What `x.dtype` and `x.device` are where a formula runs again; None for all other attributes."""
+    return {"dtype": torch.float64, "device": torch.device("cpu")}.get(name)
 
 
 def as_function(target: Any) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from apical.convert.flow import AFFINE_FUNCTIONS, Activation, FlowGraph, Site, fixed_site, not_fed
-from apical.convert.formula import FORMULA, Formulas, Step, filled, is_pointwise, plain_name
+from apical.convert.formula import FORMULA, Formulas, Step, filled, is_pointwise, plain_name, put
 from apical.convert.kinds import (
     ADDITIONS,
     FUNCTIONS,
@@ -310,7 +310,7 @@ class _Watch(TorchFunctionMode):
             listed = self.listed.setdefault(id(module), [])
             site = next((site for site in listed if _same_formula(site, formula.kind, place)), None)
             if site is None:
-                what = out_of_reach(f"a formula of several steps{place or ' outside its class'}")
+                what = out_of_reach(formula.words(place or " outside its class"))
                 site = self._stray(module, Activation(formula.kind), what)
                 site.place = place
                 listed.append(site)
@@ -449,18 +449,28 @@ class _Steps:
         if not data and is_pointwise(name) and any(self.is_weight(each) for each in tensors):
             for each in results:
                 self.weights[each] = True
-        if not data or (filled(name) is not None and len(results) == 1):
+        if not data:
             return
         numbers = any(each.is_floating_point() or self.values[each].base is not None for each in data)
         pointwise = numbers and role != "whole" and len(results) == 1 and _maps(name, args, data, results[0])
-        steps = tree_map_only(Tensor, lambda each: self._step(each) or each, (args, kwargs))
-        step = formulas.made(name, func, steps[0], steps[1], origin, pointwise=pointwise, listed=role == "gate")
+        arguments = tree_map_only(Tensor, lambda each: self._step(each) or each, (args, kwargs))
+        function = put if name == "index_put" else func
+        if filled(name) is not None and len(results) == 1:
+            function, arguments = filled(name) or func, (arguments[0][:1], {})
+            pointwise = numbers and results[0].shape == args[0].shape
+        step = formulas.made(
+            name, function, arguments[0], arguments[1], origin, pointwise=pointwise, listed=role == "gate"
+        )
         for each in results:
             self.values[each] = step
         if func._schema.is_mutable and isinstance(step, Step):
             step.ends.add(name)
-            if isinstance(args[0], Tensor):
-                self.written.add(args[0].untyped_storage().data_ptr())
+            self.written |= {each.untyped_storage().data_ptr() for each in results}
+
+    def before(self, func: Any, args: Any) -> Any:
+        """The arguments, with a constant that is about to be overwritten as it is now."""
+        constant = func._schema.is_mutable and isinstance(args[0], Tensor) and self._step(args[0]) is None
+        return (args[0].clone(), *args[1:]) if constant else args
 
     def _step(self, tensor: Tensor) -> Step | None:
         step = self.values.get(tensor)
@@ -491,8 +501,9 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             watch.calling = True  # of the tensor, to count
             role = watch.look(kind, args[0], watch._record(args[0]))
             watch.calling = False
+        before = watch.steps.before(func, args)
         result = func(*args, **(kwargs or {}))
-        watch.operator(func, args, kwargs or {}, result, role)
+        watch.operator(func, before, kwargs or {}, result, role)
         return result
 
 

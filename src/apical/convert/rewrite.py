@@ -67,9 +67,9 @@ class Surgery:
         if isinstance(value, nn.Module):
             self._slots.setdefault(id(value), []).append((module, name))
 
-    def buffer(self, module: nn.Module, name: str, value: Tensor) -> None:
+    def buffer(self, module: nn.Module, name: str, value: Tensor, *, persistent: bool = True) -> None:
         """A new buffer."""
-        module.register_buffer(name, value)
+        module.register_buffer(name, value, persistent=persistent)
         self._undo.append(partial(delattr, module, name))
 
     def restore(self, module: nn.Module, name: str, value: Any) -> None:
@@ -79,9 +79,22 @@ class Surgery:
 
     def rewrite(self, traced: Traced) -> None:
         """Give a module the forward of its edited graphs."""
+        for _, node in traced.nodes():
+            if node.op == "get_attr" and str(node.target).rpartition(".")[2].startswith("_tensor_constant"):
+                self._keep_constant(traced.module, node)
         before: Any = type(traced.module)
         base = before._apical_base if issubclass(before, Rewritten) else before
         self._set_class(traced.module, _rewritten(base, (source(traced),)))
+
+    def _keep_constant(self, module: nn.Module, node: Node) -> None:
+        """A tensor that the forward made (`torch.tensor(0.0)`) and that the graph reads, as a buffer of its own."""
+        path, _, name = str(node.target).rpartition(".")
+        holder, value = module.get_submodule(path), node.meta["value"]
+        while hasattr(holder, name) and getattr(holder, name) is not value:
+            name += "_"
+        if not hasattr(holder, name):
+            self.buffer(holder, name, value, persistent=False)
+        node.target = f"{path}.{name}".lstrip(".")
 
     def edit(self, module: nn.Module, edits: list[Edit]) -> None:
         """Give a module methods with other expressions in the places of `edits`."""

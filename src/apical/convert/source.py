@@ -150,6 +150,8 @@ def _method(kind: type[nn.Module], name: str) -> Method | None:
     definer = _definer(kind, name)
     if definer is None or definer.__module__.startswith("torch.nn.modules."):
         return None
+    if isinstance(definer.__dict__[name], (staticmethod, classmethod)):
+        return None  # a function without self: its calls are expressions
     function = inspect.unwrap(definer.__dict__[name])
     method = _parsed(name, function) if isinstance(function, FunctionType) else None
     if method is None or not method.tree.args.args:
@@ -311,7 +313,7 @@ def _formulas(search: "Search", written: list[Expression], where: str = "") -> I
             continue  # of boxes and counts as often as of hidden layers
         place: Place = formula.step.origin
         parts = frozenset(step.origin for step in formula.parts)
-        reason = out_of_reach(f"a formula of several steps{where or place}")
+        reason = out_of_reach(formula.words(where or place))
         yield Mention(formula.kind, reason, steps=True, place=None if where else place, parts=parts)
 
 

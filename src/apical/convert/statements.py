@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from apical.convert.formula import Formula, Formulas, Step, as_function, filled, is_pointwise, plain_name
+from apical.convert.formula import Formula, Formulas, Step, as_function, filled, is_pointwise, plain_name, put, setting
 from apical.convert.kinds import GATES, NORMS, is_affine
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Statements:
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
             holder, mask = self._value(target.value), self._value(target.slice)
             at = self.search.at(target)
-            self.names[target.value.id] = self._made("index_put", _put, (holder, mask, value), at, _is_mask(mask))
+            self.names[target.value.id] = self._made("index_put", put, (holder, mask, value), at, _is_mask(mask))
         elif isinstance(target, (ast.Tuple, ast.List)):
             for each in target.elts:
                 self._assign(each, Step("a part"))
@@ -125,6 +125,8 @@ class Statements:
             return self.names[node.id]
         if isinstance(node, ast.Call):
             return self._call(node)
+        if isinstance(node, ast.Attribute) and (given := setting(node.attr)) is not None:
+            return given
         if isinstance(node, ast.NamedExpr):
             self._assign(node.target, self._value(node.value))
             return self._value(_loaded(node.target))
@@ -144,6 +146,8 @@ class Statements:
             made.affine = is_affine(child) or isinstance(child, NORMS)
             return made
         callee = search.callee(node)
+        if callee in (torch.zeros, torch.empty, torch.ones):
+            return torch.tensor(float(callee is torch.ones))
         method = isinstance(callee, str)
         receiver = [node.func.value] if method and isinstance(node.func, ast.Attribute) else []
         values = tuple(map(self._value, (*receiver, *node.args)))
@@ -165,12 +169,6 @@ class Statements:
         if own and function.value.id == self.search.method.self:  # type: ignore[attr-defined]
             return self.search.module._modules.get(function.attr)  # type: ignore[attr-defined]
         return None
-
-
-def _put(x: Tensor, mask: Tensor, value: Any) -> Tensor:
-    x = x.clone()
-    x[mask] = value
-    return x
 
 
 def _is_mask(value: Any) -> bool:
