@@ -1,5 +1,6 @@
 """The sentence of a study: it agrees with the numbers, whatever they are."""
 
+import html
 import re
 from collections import Counter
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from apical import study as studies
+from apical.errors import InvalidArgumentError, StudyError
 from apical.report.conclusion import MARGIN, Finding, conclude
 from apical.study.model import Study
 from apical.study.results import RowResults, SettingResults, StudyResults, TrialRecord
@@ -218,3 +220,17 @@ def check_verdict(f: Finding) -> None:
         assert f.verdict == "worse"
     elif f.verdict == "same" and f.metric.percent:
         assert -MARGIN / 100 < d.difference < MARGIN / 100
+
+
+def test_notebooks_show_the_sentence_and_the_picture(fashion) -> None:
+    shown = fashion._repr_html_()
+    told = conclude(fashion)
+    assert html.escape(told.sentence) in shown
+    assert shown.count("<tr>") == 1 + len(told.findings)
+    assert next(f.gain_text for f in told.findings if f.key == "mlp-1/ada") in shown
+    figure = fashion.plot("mlp-2")
+    assert [axis.get_xlabel() for axis in figure.axes] == ["test accuracy (%)", "gain over the baseline (points)"]
+    with pytest.raises(InvalidArgumentError, match="unknown part 'mlp-3'; available: mlp-1, mlp-2"):
+        fashion.plot("mlp-3")
+    with pytest.raises(StudyError, match="nothing to plot"):
+        results_of(study_of(), {}).plot()

@@ -171,7 +171,9 @@ def result_cells(rows: Sequence[RowResults], findings: "Mapping[str, Finding]") 
         spread = f" ± {number(metric, stdev(tests))}" if len(tests) > 1 else ""
         test = f"{number(metric, mean(tests))}{spread}" if tests else "quoted" if row.row.quoted else "-"
         setting = _tuned(row.chosen) if row.chosen else ""
-        lines.append((row.row.label, setting, test, _gain(finding), str(len(tests) or ""), _paper(row)))
+        lines.append(
+            (row.row.label, setting, test, finding.gain_text if finding else "", str(len(tests) or ""), _paper(row))
+        )
     filled = [k for k in range(len(lines[0])) if k == 0 or any(line[k] for line in lines[1:])]
     return [tuple(line[k] for k in filled) for line in lines]
 
@@ -181,17 +183,6 @@ def _tuned(setting: str) -> str:
     chosen = fields_of(setting)
     unit = chosen["unit"].partition("(")[2].removesuffix(")")
     return ", ".join(filter(None, (unit, f"lr {chosen[RATE]:g}" if RATE in chosen else "")))
-
-
-def _gain(finding: "Finding | None") -> str:
-    from apical.report.comparison import between  # noqa: PLC0415
-    from apical.report.numbers import show  # noqa: PLC0415
-
-    d = finding.decision if finding else None
-    if finding is None or d is None:
-        return ""
-    word = f" {finding.verdict}" if finding.verdict in ("better", "worse") else ""
-    return f"{show(finding.metric, d.difference, sign=True)} {between(finding.metric, d.low, d.high)}{word}"
 
 
 def fitted(lines: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:

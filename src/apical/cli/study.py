@@ -199,7 +199,7 @@ def export(
 
 
 @app.command(epilog=shown("apical study dataframe table-fashion-mlp"))
-def dataframe(where: Where) -> None:
+def dataframe(where: Where, import_: Import = None, trust_: Trust = False) -> None:
     """Print every trial as a pandas data frame.
 
     In Python, `apical.study.read(directory).dataframe()` gives it.

@@ -7,8 +7,8 @@ The same findings give the sentence, the picture, the marks of the tables and th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from apical import stats
-from apical.report.comparison import MARGIN, Comparison, decide, scores
+from apical import notation, stats
+from apical.report.comparison import MARGIN, Comparison, between, decide, scores
 from apical.report.numbers import ACCURACY, gain, heading, kind_of, scale, show, show_share, solved_by, tested
 from apical.study.model import Part
 from apical.study.results import StudyResults, TrialRecord
@@ -51,6 +51,15 @@ class Finding:
         """better, worse, same, unclear, or "" where nothing was compared."""
         return VERDICTS[self.decision.verdict] if self.decision else ""
 
+    @property
+    def gain_text(self) -> str:
+        """`+1.20 (+0.40 to +2.00) better`; "" where nothing was compared."""
+        d = self.decision
+        if d is None:
+            return ""
+        word = f" {self.verdict}" if self.verdict in ("better", "worse") else ""
+        return f"{show(self.metric, d.difference, sign=True)} {between(self.metric, d.low, d.high)}{word}"
+
 
 @dataclass(frozen=True)
 class Conclusion:
@@ -66,6 +75,20 @@ def conclude(results: StudyResults) -> Conclusion:
     """What these results say, finished or not."""
     listed = findings(results)
     return Conclusion(_sentence(results, listed), _run(results), tuple(_remarks(results)), listed)
+
+
+def notebook(results: StudyResults) -> str:
+    """The sentence and the rows as a notebook shows them."""
+    told, rows = conclude(results), []
+    for f in told.findings:
+        own = f.summary
+        mean = (
+            f"{show(f.metric, own.mean)}{f' ± {show(f.metric, own.deviation)}' if own.n > 1 else ''}" if own.n else ""
+        )
+        part = f.part.title if len(results.study.parts) > 1 else ""
+        rows.append((f.label, part, results.row(f.key).chosen or "", mean, f.gain_text, own.n))
+    head = ("unit", "part", "setting", "test", "gain over the baseline", "trials")
+    return notation.html_table(head, rows, title=told.sentence, notes=[told.run, *told.remarks])
 
 
 def findings(results: StudyResults) -> tuple[Finding, ...]:

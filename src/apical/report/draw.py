@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from apical import files, imports
+from apical.errors import InvalidArgumentError, StudyError
 from apical.report import charts
 from apical.report.charts import Bars, Chart, Dots, Fit, Forest, Lines, Palette, Pictures, Surface
+
+if TYPE_CHECKING:
+    from apical.study.results import StudyResults
 
 WIDTH = 3.6
 """Inches: a phone shows a figure of this width at its natural size."""
@@ -75,6 +79,21 @@ def draw_svg(chart: Chart, palette: Palette) -> str:
     """The text of the SVG alone."""
     with _figure(chart, palette) as figure:
         return svg_text(figure, chart.name)
+
+
+def plot(results: "StudyResults", part: str | None = None) -> Any:
+    """The first picture of a report as a matplotlib figure: of that part, or of the first one with results."""
+    from apical.report.figures import means  # noqa: PLC0415  the pictures of a report are drawn by this module
+
+    shown = [c for c in means(results).charts if not (isinstance(c, Dots) and c.narrow)]
+    names = [p.name for p in results.study.parts]
+    if part is not None and part not in names:
+        raise InvalidArgumentError(f"unknown part {part!r}; available: {', '.join(names)}")
+    charts = [c for c in shown if part is None or c.name == f"{part}-means"]
+    if not charts:
+        raise StudyError("there is nothing to plot: no trial is tested yet")
+    with _figure(charts[0], Palette(results.study.colors)) as figure:
+        return figure
 
 
 def svg_text(figure: Any, name: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from apical import stats
 from apical.nn import kinds
-from apical.report.comparison import MARKS, Comparison, Evidence, between
+from apical.report.comparison import MARKS, Comparison, Evidence
 from apical.report.conclusion import Finding
 from apical.report.numbers import (
     ACCURACY,
@@ -68,13 +68,10 @@ class Line:
     @property
     def gain(self) -> Number | None:
         """The gain over the baseline with its interval, and what follows."""
-        d = self.decision
-        if self.finding is None or self.finding.comparison is None or d is None:
+        d, f = self.decision, self.finding
+        if f is None or f.comparison is None or d is None:
             return None
-        metric = self.finding.metric
-        text = f"{show(metric, d.difference, sign=True)} {between(metric, d.low, d.high)}"
-        word = self.finding.verdict if self.finding.verdict in ("better", "worse") else ""
-        return Number(d.difference, f"{text} {word}".strip(), self.finding.comparison.trials, metric.name, how="gain")
+        return Number(d.difference, f.gain_text, f.comparison.trials, f.metric.name, how="gain")
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,20 @@
 from apical.stats import calibration
 from apical.stats.decision import Decision, Pool, crossed_bootstrap, decide, pool, seeds_needed, sign_flip
 from apical.stats.intervals import Interval, Summary, bootstrap_difference, holm, summarise, wilson
-from apical.stats.pairs import METHODS, McNemar, PairedTable, Wilcoxon, align, mcnemar, mcnemar_table, table, wilcoxon
-from apical.stats.power import mcnemar_power, mcnemar_sample_size, wilcoxon_sample_size
+from apical.stats.pairs import (
+    METHODS,
+    McNemar,
+    PairedTable,
+    Wilcoxon,
+    align,
+    mcnemar,
+    mcnemar_power,
+    mcnemar_sample_size,
+    mcnemar_table,
+    table,
+    wilcoxon,
+    wilcoxon_sample_size,
+)
 
 __all__ = [
     "METHODS",

@@ -6,6 +6,7 @@ Importing this needs no torch: a report is made where nothing was ever trained.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from math import isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -163,6 +164,14 @@ class StudyResults:
         from apical.study.maintenance import gather  # noqa: PLC0415  it reads what is defined here
 
         return imports.optional("pandas", extra="pandas").DataFrame(gather(self))
+
+    def plot(self, part: str | None = None) -> Any:
+        """The first picture of the report as a matplotlib figure: means, intervals and gains of a part."""
+        return import_module("apical.report.draw").plot(self, part)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the sentence of the report, and the rows."""
+        return str(import_module("apical.report.conclusion").notebook(self))
 
 
 # A study directory as it stands, whatever lies in it.
