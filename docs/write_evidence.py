@@ -1,12 +1,13 @@
 """Write docs/evidence/ and the headline numbers of README.md from finished studies.
 
-python docs/write_evidence.py [FOLDER] [--timing FILE] [--optimiser FILE]
+python docs/write_evidence.py [FOLDER] [--timing FILE] [--optimiser FILE] [--by-test FILE]
 
 FOLDER holds study directories, as `apical study run` leaves them in studies/. Those that are complete enter results.csv
 and the pages; what results.csv has of other studies stays. The files are those of `python benchmarks/epochs.py --csv
-FILE` and `python docs/evidence/optimiser.py FILE`. Without FOLDER the claims, the forest plot and the numbers are
-written again from results.csv, which has every score but no answer to a single image: marks, bootstraps over images,
-losses and gradients are then missing, and the page says so. Nothing is trained here.
+FILE`, `python docs/evidence/optimiser.py FILE` and `python docs/evidence/by_test.py FILE`. Without FOLDER the claims,
+the forest plot and the numbers are written again from results.csv, which has every score but no answer to a single
+image: marks, bootstraps over images, losses and gradients are then missing, and the page says so. Nothing is trained
+here.
 
 A study with fresh seeds (docs/evidence/confirm-*.toml) stands for the shipped one that it extends; its draws of noise
 are one sample of draws x seeds.
@@ -29,7 +30,7 @@ from apical.models.registry import unit_for
 from apical.report import draw, figures, writing
 from apical.report.charts import Forest, Palette
 from apical.report.claims import verdicts
-from apical.report.comparison import AnswerBook, Comparison, Evidence, compare, with_interval
+from apical.report.comparison import AnswerBook, Evidence, compare, with_interval
 from apical.report.gathering import by_topic, counted
 from apical.report.numbers import ACCURACY, show
 from apical.report.render import markdown
@@ -41,7 +42,8 @@ from apical.study.results import FINISHED, RowResults, SettingResults, StudyResu
 
 ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
-RESULTS, TIMING, OPTIMISER = (EVIDENCE / f"{name}.csv" for name in ("results", "timing", "optimiser"))
+TABLES = ("results", "timing", "optimiser", "by-test")
+RESULTS, TIMING, OPTIMISER, BY_TEST = (EVIDENCE / f"{name}.csv" for name in TABLES)
 CLAIMS, CALIBRATION = EVIDENCE / "claims.csv", EVIDENCE / "calibration.csv"
 PAGES = (ROOT / "README.md", EVIDENCE / "index.md", EVIDENCE / "why.md")
 CONFIRMATORY = 1000
@@ -80,6 +82,7 @@ def blocks() -> dict[str, str]:
         "robustness": robustness(deciding),
         "alphas": alphas(trials),
         "optimiser": optimiser(_read(OPTIMISER)),
+        "by-test": by_test(_read(BY_TEST)),
     }
 
 
@@ -142,6 +145,22 @@ def optimiser(trials: Sequence[Row]) -> str:
         )
     heads = ("Unit", "epsilon", "learning rate of alpha", "Mean ± sd (trials)", "alpha ends at")
     return table(heads, rows, right=(1, 2, 3, 4))
+
+
+def by_test(trials: Sequence[Row]) -> str:
+    """The what-if: chosen by validation, and by the test score of every epoch."""
+    paper, rows = _study("table-fashion-mlp"), []
+    for network, unit in dict.fromkeys((t["network"], t["unit"]) for t in trials):
+        own = [t for t in trials if (t["network"], t["unit"]) == (network, unit)]
+        best = max(own, key=lambda t: float(t["validation"]))
+        printed = paper.row(f"{network}/{unit.partition('(')[0]}").paper["accuracy"].value
+        means = [stats.summarise([float(t[name]) for t in own]).mean for name in ("test", "best_test")]
+        top = max(float(t["best_test"]) for t in own)
+        rows.append((NAMES[network], f"`{unit}`", f"{printed:.2f}", best["test"], f"{top:.2f}",
+                     *(f"{mean:.2f}" for mean in means), str(len(own))))  # fmt: skip
+    heads = ("Network", "Unit", "Paper", "Best trial, by validation", "Best trial and epoch, by test",
+             "Mean, epoch by validation", "Mean, epoch by test", "Trials")  # fmt: skip
+    return table(heads, rows, right=range(2, len(heads)))
 
 
 def span(values: Sequence[float]) -> str:
@@ -319,10 +338,10 @@ def merged(results: StudyResults) -> StudyResults:
 
 
 def complete(results: StudyResults) -> bool:
-    """True where all rows of the study file are trained and tested; a directory may hold some of them."""
-    rows = {row.key for row in _study(results.study.name).trained}
-    tested = {row.row.key for row in results.rows if row.trials and all(t.test or not t.finished for t in row.trials)}
-    return results.finished and rows <= tested
+    """True where nothing is missing of the rows of the study file; a directory may hold some of these rows alone."""
+    own = _study(results.study.name)
+    there = {row.row.key for row in results.rows if len(row.trials) >= own.trials}
+    return results.finished and {row.key for row in own.trained} <= there
 
 
 def judged(studied: Sequence[StudyResults], timings: Sequence[Row]) -> list[verdicts.Verdict]:
@@ -364,45 +383,50 @@ NOTHING_YET = "No study with fresh seeds is complete yet."
 
 
 def confirmed(studied: Sequence[StudyResults]) -> str:
-    """Of the tables with fresh seeds every row: against its baseline, and as coded against as printed."""
+    """Of the tables with fresh seeds every row: against its baseline, as coded against as printed, and controls."""
+    tables = [r for r in studied if fresh(r) and r.study.form == "table" and base_of(r) not in ROBUSTNESS]
+    rows = {row.row.key: row for results in tables for row in results.rows if row.trials and not row.row.quoted}
     book, lines = AnswerBook(), []
-    for results in (r for r in studied if fresh(r) and r.study.form == "table" and base_of(r) not in ROBUSTNESS):
-        for row in (r for r in results.rows if r.trials and not r.row.quoted):
-            printed = row.row.paper.get("accuracy")
-            cells = [NAMES.get(row.part.name, row.part.title), row.row.label, f"{printed.value:.2f}" if printed else "",
-                     spread(row.tests("accuracy"))]  # fmt: skip
-            network = [r for r in results.rows if r.row.part == row.row.part and not r.row.quoted]
-            others = [*_compared_with(results, row), *_controls(row, studied)]
-            for other in others:
-                comparison = compare(row, other, ACCURACY, book, [*network, other], crossed=False)
-                lines.append((*cells, other.row.label, *_decided(comparison)))
-                cells = ["", "", "", ""]
-            if not others:
-                lines.append((*cells, "", "", "", ""))
+    for row in rows.values():
+        printed = row.row.paper.get("accuracy")
+        cells = [NAMES.get(row.part.name, row.part.title), row.row.label, f"{printed.value:.2f}" if printed else "",
+                 spread(row.tests("accuracy"))]  # fmt: skip
+        for other in [rows[key] for key in _compared_with(row) if key in rows] or [None]:
+            lines.append((*cells, *_decided(row, other, rows.values(), book)))
+            cells = ["", "", "", ""]
     heads = ("Network", "Row", "Paper", "Mean ± sd (trials)", "Against", "Gain (95 %)", "Decision", "Printed gain")
     return table(heads, lines, right=(2, 3, 5)) if lines else NOTHING_YET
 
 
-def _decided(comparison: Comparison) -> tuple[str, str, str]:
-    inside = "" if comparison.inside is None else "inside" if comparison.inside else "outside"
-    return with_interval(comparison), comparison.verdict, inside
+def _decided(
+    row: RowResults, other: RowResults | None, rows: Iterable[RowResults], book: AnswerBook
+) -> tuple[str, str, str, str]:
+    """What row is compared with, the gain, the decision; the variance is pooled over the rows of the parts of both."""
+    if other is None:
+        return "", "", "", ""
+    near = [r for r in rows if r.part.name in (row.part.name, other.part.name)]
+    c = compare(row, other, ACCURACY, book, near, crossed=False)
+    inside = "" if c.inside is None else "inside" if c.inside else "outside"
+    name = other.row.label if other.part.name == row.part.name else f"{other.row.label}, {other.part.title}"
+    return name, with_interval(c), c.verdict, inside
 
 
-def _compared_with(results: StudyResults, row: RowResults) -> Iterator[RowResults]:
-    """The group's baseline, and of a row as coded the one as printed."""
-    keys = [base.key] if (base := results.study.baseline(row.row)) is not None else []
-    keys += [row.row.key.removesuffix("-coded")] if row.row.key.endswith("-coded") else []
-    yield from (r for key in keys for r in results.rows if r.row.key == key and r.trials)
+BASELINES = {"leaky-ada": "leaky-relu", "pynrelu": "relu"}
+WIDER = {"mlp-1": "mlp-1-wide", "mlp-2": "mlp-2-wide", "gender-64": "gender-64-wide"}
 
 
-CONTROLS = {"mlp-1": "mlp-1-wide/relu", "mlp-2": "mlp-2-wide/relu", "gender-64": "gender-64-wide/relu"}
-
-
-def _controls(row: RowResults, studied: Iterable[StudyResults]) -> Iterator[RowResults]:
-    """Of pyramidal rows plain ReLU, and ReLU with as many parameters."""
-    if row.row.name in ("pynrelu", "pynada"):
-        keys = (f"{row.part.name}/relu", CONTROLS.get(row.part.name, ""))
-        yield from (r for results in studied if fresh(results) for r in results.rows if r.row.key in keys and r.trials)
+def _compared_with(row: RowResults) -> Iterator[str]:
+    """The keys: the baseline, also as coded; of a row as coded the one as printed; of a pyramidal row the controls."""
+    part, name = row.part.name.removesuffix("-conv"), row.row.name
+    printed = name.removesuffix("-coded").removesuffix("-learned")
+    base = BASELINES.get(printed, "pynrelu" if "pyn" in printed else "relu")
+    if base != printed or part != row.part.name:
+        yield from (f"{part}/{base}", *([f"{part}/{base}-coded"] if name != printed and base == "leaky-relu" else []))
+    if name != printed:
+        yield f"{part}/{printed}"
+    if printed in ("pynrelu", "pynada") and name == printed:
+        yield from ([f"{part}/relu"] if base != "relu" else [])
+        yield f"{WIDER.get(part, '')}/relu"
 
 
 def state(studied: Iterable[StudyResults]) -> str:
@@ -594,8 +618,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", help="the folder of the study directories")
     parser.add_argument("--timing", type=Path, help="the table of benchmarks/epochs.py")
     parser.add_argument("--optimiser", type=Path, help="the table of docs/evidence/optimiser.py")
+    parser.add_argument("--by-test", type=Path, help="the table of docs/evidence/by_test.py")
     arguments = parser.parse_args()
-    write(arguments.folder, {TIMING: arguments.timing, OPTIMISER: arguments.optimiser})
+    given = {TIMING: arguments.timing, OPTIMISER: arguments.optimiser, BY_TEST: arguments.by_test}
+    write(arguments.folder, given)
 
 
 if __name__ == "__main__":
