@@ -354,7 +354,7 @@ def judged(studied: Sequence[StudyResults], timings: Sequence[Row]) -> list[verd
 
 def by_subject(judgements: Sequence[verdicts.Verdict]) -> str:
     """How many claims of each subject have which verdict."""
-    heads = ("Claims about", "Number", "Verdicts")
+    heads = ("Claims about", "Number", "By the rule")
     grouped = by_topic(judgements)
     return table(heads, [(topic, str(len(own)), counted(own)) for topic, own in grouped.items()], right=(1,))
 
