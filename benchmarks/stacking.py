@@ -8,9 +8,9 @@ A round trains some of the trials one by one, then the stack of all; figures are
 medians over the interleaved rounds. Whole trials: data into memory, training, validation, checkpoints, results; the
 ratio of `epochs` is that of training and validation alone. Epochs are cut (see CASES), both sides alike.
 Alone is torch's own layout: a single LeNet is a stack of one by default, which `--trials 1` measures.
-With `--workers N`, a round also does the same in N processes at the same time: what N workers give against one, and what
-stacks give where N workers run; by both clocks, of which that of the processor says how much the workers disturb each
-other, whoever else uses the machine.
+With `--workers N`, a round also does the same in N processes at the same time: what N workers give against one, and
+what stacks give where N workers run; by both clocks, of which that of the processor says how much the workers disturb
+each other, whoever else uses the machine.
 On a machine that others use, `--clock cpu` counts the seconds of this process instead of those of the clock.
 """
 

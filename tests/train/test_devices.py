@@ -13,6 +13,7 @@ from apical.train import Execution, TrialSpec, run
 from apical.train.checkpoint import load
 from apical.train.devices import Parallel, SingleDevice, runtime
 from apical.train.result import LAST
+from apical.train.session import wants_channels_last
 
 ONE_THREAD = Execution(threads=1)
 # Fabric wraps torch's own interface, which warns in some versions.
@@ -59,6 +60,13 @@ def test_half_precision_trains_and_keeps_float32_weights(spec, tmp_path):
     full = run(replace(spec, precision="32"), ONE_THREAD, tmp_path / "full")
     assert result.history[0]["loss"] == pytest.approx(full.history[0]["loss"], rel=0.02)
     assert result.history[0]["loss"] != full.history[0]["loss"]
+
+
+def test_half_precision_takes_the_layout_its_convolutions_are_written_for(spec):
+    half, cpu = replace(spec, precision="bf16-mixed"), torch.device("cpu")
+    assert wants_channels_last(half, ONE_THREAD, cpu)
+    assert not wants_channels_last(spec, ONE_THREAD, cpu)
+    assert not wants_channels_last(half, replace(ONE_THREAD, channels_last=False), cpu)
 
 
 def test_channels_last_gives_the_same_training_up_to_rounding(tmp_path):

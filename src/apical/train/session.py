@@ -191,10 +191,10 @@ def epoch_record(
 
 
 def wants_channels_last(spec: TrialSpec, execution: Execution, device: torch.device) -> bool:
-    """Asked for, or by default on GPUs in half precision, whose convolutions are written for it."""
+    """Asked for, or by default in half precision, whose convolutions are written for it on GPUs and CPUs."""
     if execution.channels_last is not None:
         return execution.channels_last
-    return device.type == "cuda" and spec.precision != "32"
+    return device.type in ("cuda", "cpu") and spec.precision != "32"
 
 
 def json_number(value: float) -> float | None:
