@@ -87,7 +87,7 @@ def test_source_installs_without_a_compiler_and_says_so(source: Path, tmp_path: 
     copy = shutil.copytree(source, tmp_path / "source")
     target = tmp_path / "target"
     install(copy, target, **NO_COMPILER)
-    assert probe(target) == ["composite: no C compiler was found when apical was installed, so plain torch serves"]
+    assert probe(target) == ["composite: no C compiler was found when apical was installed, so plain torch computes it"]
     text = run([sys.executable, "-m", "apical.env"], PYTHONPATH=str(target))
     assert "no C compiler was found" in text
 

@@ -303,9 +303,9 @@ def test_facts_of_the_index_are_finite_numbers():
     ],
 )
 def test_hostile_toml_is_one_sentence(text):
-    with pytest.raises(StudyError, match="this is no TOML: "):
+    with pytest.raises(StudyError, match="not TOML: "):
         parse(text, origin="mine.toml")
-    with pytest.raises(InvalidArgumentError, match="no TOML of a TrialSpec"):
+    with pytest.raises(InvalidArgumentError, match="not the TOML of a TrialSpec"):
         TrialSpec.from_toml(text)
 
 

@@ -101,7 +101,7 @@ def test_regression_data_gets_a_regression_loss(folder, capsys):
         (["train", "--data", "digits", "--model", "mlp-1", "--unit", "rleu"], "unknown unit 'rleu'"),
         (["train", "--data", "digits", "--model", "mlp-1", "--set", "epoch=3"], "epoch"),
         (["train", "--data", "digits", "--model", "mlp-1", "--set", "epochs"], "write name=value"),
-        (["train", "--resume", "nowhere"], "no trial's folder"),
+        (["train", "--resume", "nowhere"], "is not the folder of a trial"),
         (["predict", "nowhere", "x.png"], "no finished trial"),
     ],
 )

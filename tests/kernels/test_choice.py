@@ -107,10 +107,13 @@ def test_without_the_library_plain_torch_serves(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        ("import nothing_of_that_name", "Triton does not import, so plain torch serves (No module named"),
-        ("raise RuntimeError('driver too old')", "Triton does not import, so plain torch serves (RuntimeError: driver"),
-        ("def jit(function): return function", "Triton does not import, so plain torch serves ("),
-        (None, "Triton is not installed, so plain torch serves"),
+        ("import nothing_of_that_name", "Triton does not import, so plain torch computes it (No module named"),
+        (
+            "raise RuntimeError('driver too old')",
+            "Triton does not import, so plain torch computes it (RuntimeError: driver",
+        ),
+        ("def jit(function): return function", "Triton does not import, so plain torch computes it ("),
+        (None, "Triton is not installed, so plain torch computes it"),
     ],
 )
 def test_without_a_triton_that_imports_everything_is_as_before(tmp_path: Path, code: str | None, reason: str) -> None:

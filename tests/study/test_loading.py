@@ -69,7 +69,7 @@ mine.toml:3: tune.alpha[3]: True is neither a finite number nor a word
 mine.toml:3: tune.alpha[2]: alpha is 'lern', but must be a number or 'learn'
 mine.toml:4: training.epochs: epochs is 0, but must be at least 1
 mine.toml:4: training.epoch: unknown training setting 'epoch'; did you mean 'epochs'?
-mine.toml:4: training.model: this is no training setting: it belongs to the part or the row
+mine.toml:4: training.model: not a training setting: set it in the part or the row
 mine.toml:5: groups[1].baseline: no row is called 'nobody'
 mine.toml:8: parts[1].name: string should match pattern
 mine.toml:9: parts[1].data: unknown data set 'fashion-mnst'; did you mean 'fashion-mnist'?
@@ -133,9 +133,9 @@ def test_data_of_ones_own_that_is_not_there_is_said_with_line_and_field(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("title = ", r"mine.toml:1: this is no TOML: Invalid value"),
-        ("a = 1\na = 2", r"mine.toml:2: this is no TOML: .*overwrite"),
-        ("x = " + "[" * 20_000, "no TOML that can be read|no TOML"),
+        ("title = ", r"mine.toml:1: not TOML: Invalid value"),
+        ("a = 1\na = 2", r"mine.toml:2: not TOML: .*overwrite"),
+        ("x = " + "[" * 20_000, "not TOML"),
         ("", "3 faults(.|\n)*title: it is missing"),
         ("extends = 'nowhere'", "mine.toml:1: extends: there is no study 'nowhere': give the path"),
         ("extends = 'mine.toml'", "extends itself"),
@@ -185,7 +185,7 @@ def test_files_that_are_none() -> None:
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_bytes(b"title = '\xff'")
-    assert "not written in UTF-8" in refusal(path)
+    assert "it is not UTF-8" in refusal(path)
 
 
 # --- extends ---------------------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def test_a_study_from_a_newer_version_is_refused() -> None:
     newer = load("demo").to_dict() | {"format": 2}
     with pytest.raises(StudyError, match="format 2, but this apical reads up to 1: update apical"):
         Study.from_dict(newer)
-    with pytest.raises(StudyError, match="this is no study as apical writes it: rows"):
+    with pytest.raises(StudyError, match="not a study as apical writes it: rows"):
         Study.from_dict(load("demo").to_dict() | {"rows": 3})
 
 

@@ -109,7 +109,7 @@ def test_a_directory_of_a_newer_version_is_refused_with_the_command_that_helps(s
 
 
 def test_a_folder_without_a_study_and_a_damaged_one_are_said(tmp_path, store):
-    with pytest.raises(StudyError, match="is no study directory"):
+    with pytest.raises(StudyError, match="is not a study directory"):
         Store.open(tmp_path / "nowhere")
     for text in ("", "[]", "{", '{"format": 1}', '{"format": 1, "study": {}, "tune_trials": 0}', "[" * 100_000):
         (store.directory / STUDY).write_text(text)

@@ -133,5 +133,5 @@ def test_another_study_is_not_merged(tiny, done, tmp_path):
     driver.open_for(tiny, tmp_path / "five", 5)
     with pytest.raises(StudyError, match="compared by 5 trials, and there by 1"):
         study.merge(done, tmp_path / "five")
-    with pytest.raises(StudyError, match="is no study directory"):
+    with pytest.raises(StudyError, match="is not a study directory"):
         study.merge(done, tmp_path / "nowhere")

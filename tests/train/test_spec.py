@@ -129,7 +129,7 @@ def test_a_mistyped_or_missing_field_is_named():
     for text in ("[1]", "{", "[" * 100_000):
         with pytest.raises(InvalidArgumentError, match="TrialSpec"):
             TrialSpec.from_json(text)
-    with pytest.raises(InvalidArgumentError, match="no TOML"):
+    with pytest.raises(InvalidArgumentError, match="not the TOML"):
         TrialSpec.from_toml("data = ")
 
 

@@ -12,7 +12,7 @@ from apical.errors import ApicalError, MissingExtraError, unknown
 JOBS = {
     "Have a look": {
         "demo": "see what apical does, in two minutes, with no data needed",
-        "env": "show versions, CPU and which kernel serves, and why",
+        "env": "show versions, CPU and which kernel runs, and why",
         "bench": "measure the activations on this machine",
     },
     "Use it in a network": {

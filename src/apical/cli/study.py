@@ -257,7 +257,7 @@ def list_(
 def new(path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]) -> None:
     """Write a commented study file for your own data, network and rows."""
     if path.exists():
-        raise InvalidArgumentError(f"{path} is there already: name another file")
+        raise InvalidArgumentError(f"{path} exists already: name another file")
     _write(path, TEMPLATE.read_text(encoding="utf-8"))
     print(f"change it to your needs, then: apical study run {path}")
 

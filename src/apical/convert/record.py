@@ -168,7 +168,7 @@ def read_document(source: Any) -> list[dict[str, Any]]:
     records = source.get("conversions") if isinstance(source, dict) else None
     if not isinstance(records, list) or source.get("format") != FORMAT:
         raise ConversionError(
-            f"this is no saved conversion of format {FORMAT} (made with apical {apical.__version__}): "
+            f"not a saved conversion of format {FORMAT} (made with apical {apical.__version__}): "
             "give what report.save wrote"
         )
     return records

@@ -76,7 +76,7 @@ def backend(device: str | torch.device = "cpu") -> Backend:
         gpu = triton()
         return Backend("composite" if gpu.module is None else "triton", gpu.description)
     if kind != "cpu":
-        return Backend("composite", f"there is no kernel for {kind}, so plain torch serves")
+        return Backend("composite", f"there is no kernel for {kind}, so plain torch computes it")
     library = native.library()
     if library.loaded:
         return Backend("native", library.description)
@@ -97,10 +97,10 @@ def _imported() -> Triton:
         from apical.kernels import triton as module  # noqa: PLC0415
     except ImportError as error:
         if error.name == "triton":
-            return Triton(None, "Triton is not installed, so plain torch serves")
-        return Triton(None, f"Triton does not import, so plain torch serves ({error})")
+            return Triton(None, "Triton is not installed, so plain torch computes it")
+        return Triton(None, f"Triton does not import, so plain torch computes it ({error})")
     except Exception as error:  # a Triton that does not fit this torch, Python or driver fails in ways of its own
-        return Triton(None, f"Triton does not import, so plain torch serves ({type(error).__name__}: {error})")
+        return Triton(None, f"Triton does not import, so plain torch computes it ({type(error).__name__}: {error})")
     return Triton(module, f"Triton {module.VERSION}; compiled and emulated, not yet run on a GPU by apical's tests")
 
 
@@ -125,7 +125,7 @@ def launch_failed(error: LaunchError) -> None:
     if forced() == "triton":
         raise _refusal("triton", str(error)) from error
     if _failure is None:
-        _failure = f"a Triton kernel could not be launched, so plain torch serves ({error})"
+        _failure = f"a Triton kernel could not be launched, so plain torch computes it ({error})"
         warnings.warn(f"apical: {_failure}", RuntimeWarning, stacklevel=2)
 
 

@@ -88,8 +88,8 @@ def library() -> Library:
         description = f"C library, {threads}, CPU level {_cpu_level(handle)}"
         return Library(True, description, **_functions(handle, _FUNCTIONS, DTYPES), images=_images(handle))
     if not any(here.glob("ada_*.so")):
-        return Library(False, "no C compiler was found when apical was installed, so plain torch serves")
-    return Library(False, f"the C library does not load, so plain torch serves ({'; '.join(failures)})")
+        return Library(False, "no C compiler was found when apical was installed, so plain torch computes it")
+    return Library(False, f"the C library does not load, so plain torch computes it ({'; '.join(failures)})")
 
 
 def _cpu_level(handle: ctypes.CDLL) -> str:

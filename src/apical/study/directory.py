@@ -222,9 +222,7 @@ def _read_header(directory: Path) -> Header:
     path = directory / STUDY
     with files.using(directory):
         if not path.is_file():
-            raise StudyError(
-                f"{directory} is no study directory: there is no {STUDY} in it; apical study run makes one"
-            )
+            raise StudyError(f"{directory} is not a study directory: it has no {STUDY}; apical study run makes one")
         values = files.read_json(path) or {}
     known = values.get("format")
     if isinstance(known, int) and known > FORMAT:

@@ -263,7 +263,7 @@ class Study(_Frozen):
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
             where = ".".join(map(str, fault["loc"])) or "the study"
-            raise StudyError(f"this is no study as apical writes it: {where}: {fault['msg']}") from error
+            raise StudyError(f"not a study as apical writes it: {where}: {fault['msg']}") from error
 
     @cached_property
     def digest(self) -> str:

@@ -92,5 +92,5 @@ def stored_spec(directory: str | Path) -> TrialSpec:
     """The spec that a trial's folder was made for."""
     path = Path(directory) / SPEC
     if not path.is_file():
-        raise CheckpointError(f"{directory} is no trial's folder: there is no {SPEC} in it")
+        raise CheckpointError(f"{directory} is not the folder of a trial: it has no {SPEC}")
     return TrialSpec.from_json(files.read_text(path))

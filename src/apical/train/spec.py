@@ -81,7 +81,7 @@ class Record:
         try:
             values = files.parse_json(text)
         except ValueError as error:
-            raise InvalidArgumentError(f"this is no JSON of a {cls.__name__}: {error}") from error
+            raise InvalidArgumentError(f"not the JSON of a {cls.__name__}: {error}") from error
         return cls._from_parsed(values)
 
     def to_toml(self) -> str:
@@ -99,7 +99,7 @@ class Record:
         try:
             values = files.parse_toml(text)
         except ValueError as error:
-            raise InvalidArgumentError(f"this is no TOML of a {cls.__name__}: {error}") from error
+            raise InvalidArgumentError(f"not the TOML of a {cls.__name__}: {error}") from error
         return cls._from_parsed(values)
 
     @classmethod

@@ -141,7 +141,7 @@ def check_training(given: Mapping[str, Any]) -> dict[str, str]:
     """What is wrong with training settings, by name. Every field of TrialSpec is one that is not in FIXED."""
     known = [field.name for field in fields(TrialSpec) if field.name not in FIXED]
     faults = {
-        key: "this is no training setting: it belongs to the part or the row"
+        key: "not a training setting: set it in the part or the row"
         if key in FIXED
         else _fault({key: value})
         if key in known

@@ -246,11 +246,11 @@ def _text(path: Path) -> str:
     try:
         return files.read_bytes(path, limit=LARGEST).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise StudyError(f"{path} is no TOML: it is not written in UTF-8 ({error.reason})") from error
+        raise StudyError(f"{path} is not TOML: it is not UTF-8 ({error.reason})") from error
     except OSError as error:
         raise StudyError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise StudyError(f"{path} is no study file: {error}") from error
+        raise StudyError(f"{path} is not a study file: {error}") from error
 
 
 def parse(text: str, *, origin: str) -> Document:
@@ -261,7 +261,7 @@ def parse(text: str, *, origin: str) -> Document:
     except ValueError as error:
         line = re.search(r"at line (\d+)", str(error))
         last = text.rstrip("\n").count("\n") + 1
-        raise StudyError(f"{origin}:{line[1] if line else last}: this is no TOML: {error}") from error
+        raise StudyError(f"{origin}:{line[1] if line else last}: not TOML: {error}") from error
     return Document(values, places, origin)
 
 
