@@ -454,7 +454,7 @@ def undisturbed(tmp_path_factory, numbers):
         return {stack: check(tmp_path_factory.mktemp("whole") / "s", [], stack, numbers)[0] for stack in (1, 4)}
 
 
-# Each of these broke an invariant once.
+# What broke an invariant once, and moments like those.
 FOUND: dict[str, tuple[int, list[Fault]]] = {
     "a trial counted as failed, because too many files were open": (1, [(0, "EMFILE", r"read /s/trials/\w+$")]),
     "an error of the disk while the study was opened was no sentence": (1, [(0, "EIO", "stat /s/study.json")]),

@@ -58,6 +58,18 @@ def test_a_claim_is_stale_by_the_clock_of_the_file_server(leases, monkeypatch):
     assert leases.acquire("k") is not None
 
 
+@pytest.mark.parametrize("jump", [-3600, 3600])
+def test_after_a_jump_of_the_clock_a_living_holder_keeps_its_claim_and_a_dead_one_does_not(leases, jump):
+    living, dead = leases.acquire("living"), leases.acquire("dead")
+    for lease in (living, dead):
+        pretend(lease, machine="another")
+        age(lease, jump)
+    assert living.beat()
+    assert leases.acquire("living") is None
+    assert leases.acquire("dead") is not None
+    assert not dead.beat()
+
+
 def test_the_claim_of_a_dead_process_of_this_machine_is_free_at_once(leases):
     lease = leases.acquire("k")
     process = subprocess.Popen([sys.executable, "-c", ""])

@@ -266,6 +266,10 @@ def _age(attempt: Path) -> float:
 
 def open_for(study: Study, directory: Path, tune_trials: int | None, *, limits: Limits | None = None) -> Store:
     """The study's directory: made, opened as it is, or opened with what joins it; otherwise what differs is said."""
+    if not files.is_text(str(directory.absolute())):
+        raise StudyError(
+            f"{str(directory)!r} is not a Unicode name, and weights cannot be stored there: choose another with -d"
+        )
     with files.using(directory):
         new = not (directory / STUDY).exists()
         there = [name for name in files.names(directory) if not name.startswith(f".{STUDY}.")] if new else []

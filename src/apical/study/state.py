@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -66,7 +67,7 @@ class Index:
     """Facts about published trials by digest."""
 
     def __init__(self, directory: Path, path: Path | None = None) -> None:
-        name = hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:24]
+        name = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:24]
         self.path = path or home() / "index" / f"{name}.sqlite"
 
     def facts(self, folders: Mapping[str, int], read: Callable[[str], Facts], *, trust: bool) -> dict[str, Facts]:
