@@ -236,3 +236,9 @@ def test_the_report_says_what_to_pass_for_ones_own_functions() -> None:
     assert f"not asked for: 1 gcu; {call} adds them" in str(report)
     assert call in report.kept[0].reason
     assert apical.convert_(Helped(), "ada", kinds=[*apical.convert.DEFAULT_KINDS, "gcu"]).kept == []
+
+
+def test_dropout_is_no_unit_and_the_identity_is() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    assert "does not map each number by itself" in refused(model, nn.Dropout)
+    assert str(apical.convert_(model, nn.Identity)).startswith("1 of 1")

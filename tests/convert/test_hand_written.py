@@ -370,6 +370,86 @@ def test_functions_of_weights_are_no_activations(unit: str, blind: bool) -> None
     assert isinstance(model.affine.parametrizations.weight[0], Positive)  # type: ignore[union-attr, index]
 
 
+class Steps(nn.Module):
+    """A formula between two layers, and an activation that is converted."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.first, self.second, self.gate = way, nn.Linear(4, 4), nn.Linear(4, 4), nn.Sigmoid()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(self.second(self.middle(self.first(x))))
+
+    def middle(self, h: Tensor) -> Tensor:
+        if self.way == "gate":
+            return h * self.gate(h)  # type: ignore[no-any-return]
+        if self.way == "constant":
+            m = torch.heaviside(h, torch.tensor(0.0))
+            return m * h
+        if self.way == "cast":
+            m = (h > 0).to(h.dtype)
+            return h * m
+        if self.way == "new":
+            out = torch.zeros(h.shape)
+            out[h > 0] = h[h > 0]
+            return out
+        if self.way == "leaky":
+            h[h < 0] *= 0.1
+            return h
+        if self.way == "sine":
+            return torch.sin(30 * h)
+        if self.way == "norm":
+            return h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return torch.softmax(h.clamp(min=-1e4), -1) * F.relu(self.second.weight).sum()
+
+
+STEPS = {
+    "gate": ["sigmoid", "silu"], "constant": ["relu"], "cast": ["relu"], "new": ["relu"], "leaky": ["leaky_relu"],
+    "sine": ["sin"], "norm": [], "other": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("way", list(STEPS))
+def test_steps_are_followed_and_arithmetic_is_not_an_activation(way: str, shown: bool) -> None:
+    model, x = Steps(way), torch.randn(3, 4)
+    before = model(x)
+    report = apical.convert_(model, "ada", example_inputs=x if shown else None)
+    kept = [row for row in report.kept if row.before != "Sigmoid" or way == "gate"]
+    assert [row.kind for row in kept] == STEPS[way]
+    assert [row.kind for row in report.converted] == ["gelu"]
+    assert torch.equal(copy.deepcopy(model)(x), model(x))
+    report.undo()
+    assert torch.equal(model(x), before)
+
+
+def test_a_forward_inside_vmap_is_observed() -> None:
+    class Mapped(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.vmap(lambda row: F.gelu(F.linear(row, self.weight)))(x)  # type: ignore[no-any-return]
+
+    report = apical.convert_(Mapped(4, 4), "ada", example_inputs=torch.randn(3, 4))
+    assert str(report).startswith("1 of 1 activation converted")
+
+
+def test_a_forward_set_on_the_line_of_another_call_is_read() -> None:
+    class Patched(nn.Module):
+        def __init__(self) -> None: super().__init__(); a = nn.Linear(4, 4); o = a.forward; a.forward = lambda x: F.silu(o(x)); self.a = a  # fmt: skip  # noqa: E501, E702
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.gelu(self.a(x))
+
+    report = apical.convert_(Patched(), "ada")
+    assert [(row.kind, row.reason) for row in report.kept] == [("silu", "its forward is set on the instance")]
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_a_function_given_to_torchs_transformer_layer_is_converted(unit: str) -> None:
+    layer = nn.TransformerEncoderLayer(4, 2, 8, activation=lambda z: z * torch.sigmoid(z), batch_first=True)
+    report = apical.convert_(layer, unit, example_inputs=torch.randn(2, 3, 4))
+    assert [(row.name, row.kind, row.converted) for row in report.rows] == [("activation", "silu", True)]
+
+
 class Object:
     def apply(self, z: Tensor) -> Tensor:
         return F.relu(z)

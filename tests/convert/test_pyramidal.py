@@ -360,3 +360,25 @@ def test_a_second_conversion_leaves_neurons_alone_and_converts_the_rest() -> Non
         apical.convert_(model, UNIT)
     assert {name for name in first if name.startswith("0.")} <= {name for name, _ in model.named_parameters()}
     assert model(torch.randn(2, 4, 5, 5)).shape == (2, 4, 5, 5)
+
+
+class PooledShortcut(nn.Module):
+    """The shortcut pools before its convolution: the last layer of the other way is the neuron's all the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.shortcut = nn.Sequential(nn.AvgPool2d(2), nn.Conv2d(3, 4, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.conv2(F.relu(self.conv1(x))) + self.shortcut(x))
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_shortcut_that_pools_first_does_not_feed_the_neuron(shown: bool) -> None:
+    model, x = PooledShortcut(), torch.randn(2, 3, 8, 8)
+    before = model(x)
+    report = apical.convert_(model, "pynada", keep_function=True, example_inputs=x if shown else None)
+    assert [row.converted for row in report.rows] == [True, True]
+    assert torch.equal(model(x), before)
+    assert model.conv2_apical.affine.in_channels == 4  # type: ignore[union-attr, operator]
