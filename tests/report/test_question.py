@@ -61,7 +61,7 @@ def test_the_report_prints_the_question_and_the_answer(tmp_path, make) -> None:
     for name in ("index.html", "report.md", "report.tex"):
         text = page.with_name(name).read_text(encoding="utf-8")
         assert all(said in text for said in ("Is ADA better?", "Who knows?", "It is.", "It is not.", "ADA against"))
-    assert gather([results]).summary[0] == "Is ADA better? Answer: yes. It is. Of 2 comparisons: 2 supported."
+    assert "Is ADA better? Answer: yes. It is. Of 2 comparisons: 2 supported." in gather([results]).summary
 
 
 def test_a_score_that_must_be_reached_makes_shares(tmp_path, make) -> None:
