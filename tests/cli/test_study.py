@@ -13,6 +13,7 @@ import pytest
 from apical import cli, study
 from apical.cli import screen
 from apical.report.conclusion import conclude
+from apical.study import directory
 
 FILE = """
 title = "five minutes of work"
@@ -132,7 +133,10 @@ def test_ctrl_c_is_answered_at_once(there, capsys, monkeypatch):
     assert cli.run(["study", "run", "mine.toml"]) == 130
     said = capsys.readouterr()
     assert "stopping: trials leave at their next batch" in said.err
-    assert "continue with: apical study run studies/mine" in said.out
+    assert "stopped before the study began" in said.out
+    directory.open_for(study.load("mine.toml"), there / "studies" / "mine", 1)
+    assert cli.run(["study", "run", "mine.toml"]) == 130
+    assert "continue with: apical study run studies/mine" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

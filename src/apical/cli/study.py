@@ -109,7 +109,10 @@ def run(
                 memory=None if memory is None else 1e9 * memory, execution=how, partial=partial, progress=tell,
             )  # fmt: skip
     except KeyboardInterrupt:
-        print(f"stopped, nothing finished is lost; continue with: apical study run {folder}")
+        if (folder / STUDY).is_file():
+            print(f"stopped, nothing finished is lost; continue with: apical study run {folder}")
+        else:
+            print("stopped before the study began; run the same command again")
         return STOPPED
     screen.print_results(results)
     return screen.print_end(results)
