@@ -78,7 +78,7 @@ def read_csv() -> Starts:
 
 def blocks(starts: Starts) -> dict[str, str]:
     """Every generated block by its name."""
-    made = {}
+    made: dict[str, str] = {}
     for name in STUDIES:
         asked = study.load(name)
         made |= {f"{name}-answer": answer(asked, starts), f"{name}-table": counts(asked, starts)}

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from apical import report, stats, study
 from apical.models.registry import unit_for
 from apical.report import draw, figures, writing
-from apical.report.charts import Forest, Palette
+from apical.report.charts import Chart, Palette
 from apical.report.claims import verdicts
 from apical.report.comparison import AnswerBook, Evidence, compare, with_interval
 from apical.report.gathering import by_topic, counted
@@ -464,7 +464,7 @@ FROM_RESULTS = (
 )
 
 
-def forest_of(judgements: Sequence[verdicts.Verdict]) -> Forest:
+def forest_of(judgements: Sequence[verdicts.Verdict]) -> Chart:
     """The picture of the index: every judged pair of accuracies."""
     (gallery,) = figures.forest(judgements)
     return next(chart for chart in gallery.charts if chart.name == "forest-accuracy")
