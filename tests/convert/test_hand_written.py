@@ -531,6 +531,34 @@ def test_functions_outside_the_class_are_read() -> None:
     assert "called in matmul_then_gelu, outside its class" in report.kept[0].reason
 
 
+def layer_then_relu(x: Tensor, layer: nn.Module) -> Tensor:
+    return F.relu(layer(x))
+
+
+def gate_times(x: Tensor) -> Tensor:
+    return x * torch.tanh(F.softplus(x))
+
+
+class GivesItsLayerAway(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return gate_times(self.second(layer_then_relu(x, self.first)))
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_a_layer_given_to_a_function_still_runs(unit: str, shown: bool) -> None:
+    model, x = GivesItsLayerAway(), torch.randn(3, WIDTH)
+    report = apical.convert_(model, unit, example_inputs=x if shown else None)
+    model(x).sum().backward()
+    assert model.first.weight.grad is not None  # type: ignore[union-attr]
+    assert [row.name for row in report.kept] == ["relu"]
+    assert report.kept[0].reason.count("in a function that is called there") == 1
+
+
 def test_a_parents_method_is_read() -> None:
     model = Parent("outside")
     report = apical.convert_(model, "ada", example_inputs=torch.randn(3, WIDTH))

@@ -10,7 +10,7 @@ from apical.convert.branch import ApicalBranch
 from apical.convert.flow import Feed, FlowGraph, Site, output
 from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, call_input, is_ours, is_transformer_layer
 from apical.convert.rewrite import why_not
-from apical.convert.source import call_input_place, why_no_source
+from apical.convert.source import call_input_place, out_of_reach, why_no_source
 from apical.convert.trace import Traced
 from apical.errors import ConversionError
 from apical.nn.layers import Neuron
@@ -138,6 +138,8 @@ def why_not_rewritten(site: Site) -> str | None:
     place = site.place
     if place is None:
         return "its call was not seen in the source"
+    if site.expression is None and place.helper:
+        return out_of_reach(f"in a function that is called there{place}")
     if site.expression is None and call_input_place(type(site.owner.module), place) is None:
         return "its call is not written out in the source"
     return why_no_source(site.owner.module, place.method)
@@ -240,7 +242,7 @@ def _pyramidal(network: FlowGraph, sites: list[Site], site: Site, observed: Feed
     no_wire = _why_no_wire(network, sites, site, affine, norm)
     if no_wire is None:
         return Decision(site, "wire", "", feeds, affine, norm)
-    return Decision(site, "keep", f"{no_fusion}, and {no_wire}")
+    return Decision(site, "keep", no_wire if no_fusion == no_wire else f"{no_fusion}, and {no_wire}")
 
 
 def _observed(network: FlowGraph, sites: list[Site], site: Site, observed: Feeds | None, reason: str) -> Decision:

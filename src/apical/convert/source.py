@@ -14,7 +14,7 @@ import linecache
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType
 from typing import Any
@@ -37,6 +37,7 @@ class Place:
     column: int
     end_line: int
     end_column: int
+    helper: bool = field(default=False, compare=False)  # a function that is called there has it, and may do more
 
     def __str__(self) -> str:
         return f" (line {self.line} of {self.method})"
@@ -215,11 +216,13 @@ def codes(kind: type[nn.Module]) -> dict[CodeType, str]:
 
 def running_place(known: dict[CodeType, str], frame: FrameType | None) -> Place | None:
     """The expression that runs in the innermost of the `known` methods, seen from `frame`."""
+    helper = False
     while frame is not None:
         name = known.get(frame.f_code)
         if name is not None:
             line, end_line, column, end_column = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-            return Place(name, line or 0, column or 0, end_line or 0, end_column or 0)
+            return Place(name, line or 0, column or 0, end_line or 0, end_column or 0, helper)
+        helper = helper or not str(frame.f_globals.get("__name__")).startswith(("torch.", "apical."))
         frame = frame.f_back
     return None
 
