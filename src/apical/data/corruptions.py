@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apical import files
 from apical.data.dataset import Corruption, DataSet, Split
 from apical.data.inputs import Images, Numbers
 from apical.data.randomness import generator
@@ -135,7 +136,7 @@ def _values(text: str, inside: str, types: dict[str, type]) -> dict[str, Any]:
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             value = None
         wanted = types.get(name)
-        if wanted is float and type(value) is int:
+        if wanted is float and type(value) is int and abs(value) < files.WHOLE:
             value = float(value)
         if wanted is None or type(value) is not wanted or name in values:
             allowed = ", ".join(f"{n}=<{t.__name__}>" for n, t in types.items())

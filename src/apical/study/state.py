@@ -63,6 +63,10 @@ def read_facts(folder: Path) -> Facts:
 # wrong here costs time and nothing else.
 
 
+_UNUSABLE = (sqlite3.Error, OSError, MemoryError, OverflowError)
+"""What SQLite says of a file that is damaged: out of memory, for one."""
+
+
 class Index:
     """Facts about published trials by digest."""
 
@@ -87,8 +91,8 @@ class Index:
         try:
             with closing(self._open()) as base:
                 rows = base.execute("SELECT digest, inode, facts FROM trials").fetchall()
-            return {(digest, inode): Facts.from_json(text) for digest, inode, text in rows}
-        except (sqlite3.Error, OSError, ValueError, TypeError, KeyError):
+            return {(digest, inode): Facts.from_json(str(text)) for digest, inode, text in rows}
+        except (*_UNUSABLE, ValueError, TypeError, KeyError):
             files.remove(self.path)
             return {}
 
@@ -96,7 +100,7 @@ class Index:
         try:
             with closing(self._open()) as base, base:
                 base.executemany("INSERT OR REPLACE INTO trials VALUES (?, ?, ?)", rows)
-        except (sqlite3.Error, OSError):
+        except _UNUSABLE:
             files.remove(self.path)
 
     def _open(self) -> sqlite3.Connection:
@@ -104,7 +108,7 @@ class Index:
         base = sqlite3.connect(self.path, timeout=5.0)
         try:
             base.execute("CREATE TABLE IF NOT EXISTS trials (digest TEXT PRIMARY KEY, inode INTEGER, facts TEXT)")
-        except sqlite3.Error:
+        except _UNUSABLE:
             base.close()
             raise
         return base
