@@ -454,7 +454,7 @@ def undisturbed(tmp_path_factory, numbers):
         return {stack: check(tmp_path_factory.mktemp("whole") / "s", [], stack, numbers)[0] for stack in (1, 4)}
 
 
-# What broke an invariant once, and moments like those.
+# Moments at which an invariant broke once, or could have by reading the code.
 FOUND: dict[str, tuple[int, list[Fault]]] = {
     "a trial counted as failed, because too many files were open": (1, [(0, "EMFILE", r"read /s/trials/\w+$")]),
     "an error of the disk while the study was opened was no sentence": (1, [(0, "EIO", "stat /s/study.json")]),
@@ -472,7 +472,7 @@ FOUND: dict[str, tuple[int, list[Fault]]] = {
 
 
 @pytest.mark.parametrize(("stack", "schedule"), FOUND.values(), ids=FOUND)
-def test_a_schedule_that_broke_something_once(tmp_path, undisturbed, numbers, stack, schedule):
+def test_a_schedule_at_a_weak_moment(tmp_path, undisturbed, numbers, stack, schedule):
     outcome, disk = check(tmp_path / "s", schedule, stack, numbers)
     assert outcome == undisturbed[stack]
     assert disk.happened
