@@ -20,7 +20,7 @@ def test_a_study_directory_that_is_moved_while_it_runs_goes_on_where_it_is(tiny,
         if now.settled and not moved:
             moved.append((tmp_path / "s").rename(tmp_path / "elsewhere"))
 
-    with pytest.raises(StudyError, match=r"s is no study directory: there is no study.json in it") as caught:
+    with pytest.raises(StudyError, match=r"s is not a study directory: it has no study.json") as caught:
         study.run(tiny, tmp_path / "s", engine="here", progress=move)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "s").exists()
