@@ -687,7 +687,7 @@ def weights_header(path: Path, *, follow: bool = False) -> dict[str, Any]:
             raise ValueError(f"a header of {length:,} bytes in a file of {size:,}")
         header = parse_json(file.read(length))
     if not isinstance(header, dict):
-        raise ValueError("its header is no table")
+        raise ValueError("its header is not a table")
     return header
 
 
@@ -697,7 +697,7 @@ def read_weights(path: Path, *, follow: bool = False) -> dict[str, "Tensor"]:
     safetensors = imports.optional("safetensors", extra="lab")
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
-            return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  it is no dict
+            return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  not a dict
     except (safetensors.SafetensorError, RuntimeError, KeyError, AttributeError, TypeError) as error:
         raise ValueError(one_line(error)) from error
 

@@ -421,7 +421,7 @@ class FlowGraph:
         return list(sites.values())
 
     def _formulas(self, traced: Traced, sites: list[Site]) -> list[Site]:
-        """The activations that a graph computes step by step; a part of one is no activation by itself."""
+        """The activations that a graph computes step by step; a part of one is not listed by itself."""
         known = {node: site for site in sites for node in site.members}
         names = _Names(traced.module, {(id(traced.module), site.target) for site in sites})
         formulas: dict[Any, Site] = {}

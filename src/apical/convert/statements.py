@@ -185,7 +185,7 @@ def _loaded(node: ast.expr) -> ast.expr:
 
 
 def _operation(node: ast.expr) -> tuple[Any, list[ast.expr]]:
-    """The operator of an expression and what it works on; None where it is no operator of numbers."""
+    """The operator of an expression and what it works on; None for other operators."""
     if isinstance(node, ast.BinOp):
         return _OPERATORS.get(type(node.op)), [node.left, node.right]
     if isinstance(node, ast.UnaryOp):
