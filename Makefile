@@ -12,7 +12,7 @@ PACKAGE_tensorflow := tensorflow-cpu
 # Each worker takes files in a row, which share their fixtures, and a worker that is done takes from the other.
 PYTEST := pytest -n 2 --dist worksteal --durations=15
 
-.PHONY: help demo docs test test-slow test-libraries test-triton test-gpu gpu-report test-matrix lint bench clean environments $(KERAS_TESTS)
+.PHONY: help demo docs test test-slow test-libraries test-triton test-gpu gpu-report test-matrix lint bench lock audit clean environments $(KERAS_TESTS)
 
 help:
 	@echo "make demo         see what apical does"
@@ -26,6 +26,8 @@ help:
 	@echo "make gpu-report   check and measure everything on a GPU; writes out/gpu-report.txt"
 	@echo "make test-matrix  every combination"
 	@echo "make bench        measure the figures of benchmarks/"
+	@echo "make lock         write the locks anew: files and hashes of the versions in constraints.txt"
+	@echo "make audit        ask pip-audit whether a locked version has a known vulnerability"
 
 demo: $(VENV)/installed
 	$(BIN)/apical demo -o out/demo
@@ -73,7 +75,7 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy $(SCRIPTS_LOOSELY) benchmarks docs/*.py
+	$(BIN)/mypy $(SCRIPTS_LOOSELY) benchmarks tools docs/*.py
 	$(BIN)/lint-imports
 
 bench: $(VENV)/installed
@@ -82,10 +84,21 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/models.py
 	$(BIN)/python benchmarks/data.py
 
-$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/apical/kernels/*.[ch])
+LOCKS := lock.txt lock-torch-cpu.txt lock-torch-cuda.txt
+$(VENV)/installed: pyproject.toml setup.py constraints.txt $(LOCKS) $(wildcard src/apical/kernels/*.[ch])
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c constraints.txt setuptools wheel
-	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
+	$(BIN)/python tools/lock.py install $(EXTRAS)
+	touch $@
+
+lock:
+	$(PYTHON) tools/lock.py renew $(EXTRAS)
+
+audit: .venv-audit/installed
+	.venv-audit/bin/python tools/audit.py
+
+.venv-audit/installed: tools/audit.py
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/pip install --quiet pip-audit==2.10.1
 	touch $@
 
 # The public networks that conversion is tested on, with what their libraries import; without other dependencies, or
@@ -131,4 +144,4 @@ $(KERAS_ENVIRONMENTS): .venv-%/installed: constraints-%.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(KERAS_BACKENDS:%=.venv-%) .venv-libraries .venv-triton build dist out site src/*.egg-info src/apical/kernels/*.so
+	rm -rf $(VENV) $(KERAS_BACKENDS:%=.venv-%) .venv-libraries .venv-triton .venv-audit build dist out site src/*.egg-info src/apical/kernels/*.so

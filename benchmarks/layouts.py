@@ -2,15 +2,18 @@
 
 torch's default layout, channels-last, both in bfloat16 (autocast, an option: `--precision bf16-mixed`), and for LeNet a
 stack of one. Processor seconds of one thread, interleaved, medians with their range; GFLOP/s by the operations of the
-convolutions and products, beside those of a product of two large matrices, which no step can pass.
+convolutions and products. What bounds them stands beside: the network's convolutions alone, forward and backward on
+random tensors of their shapes, and a product of two large matrices.
 """
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from time import process_time
 
 import torch
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from apical import env
@@ -26,7 +29,9 @@ CASES = {
     "lenet": TrialSpec.paper("fashion-mnist", "lenet", unit="ada"),
     "vgg-9": TrialSpec.paper("fashion-mnist", "vgg-9", unit="ada"),
     "resnet-18": TrialSpec.paper("tiny-imagenet", "resnet-18", unit="ada", batch=16),
+    "resnet-18 of width 8": TrialSpec.paper("tiny-imagenet", "resnet-18", unit="ada", batch=64, dims={"width": 8}),
 }
+LAYOUTS = {"torch": torch.contiguous_format, "channels-last": torch.channels_last}
 WAYS = {
     "torch": (torch.contiguous_format, False),
     "channels-last": (torch.channels_last, False),
@@ -53,6 +58,30 @@ def alone(spec: TrialSpec, layout: torch.memory_format, half: bool) -> Callable[
     return step
 
 
+def convolutions(spec: TrialSpec, layout: torch.memory_format) -> Callable[[], object]:
+    """Every convolution of a step, forward and backward, and nothing else; of the first, x needs no gradient."""
+    network = build(spec, dims_for(spec, sketch(spec))).to(memory_format=layout)
+    layers = [module for module in network.modules() if isinstance(module, nn.Conv2d)]
+    calls: list[tuple[nn.Conv2d, Tensor, Tensor]] = []
+
+    def remember(layer: nn.Conv2d, inputs: tuple[Tensor], _: object) -> None:
+        x = torch.randn(inputs[0].shape).contiguous(memory_format=layout).requires_grad_(bool(calls))
+        y = layer._conv_forward(x, layer.weight, layer.bias)  # without what a pyramidal layer adds to it
+        calls.append((layer, x, torch.randn_like(y)))
+
+    hooks = [layer.register_forward_hook(remember) for layer in layers]
+    network(batch(spec)[0].contiguous(memory_format=layout))
+    for hook in hooks:
+        hook.remove()
+
+    def step() -> None:
+        for layer, x, g in calls:
+            wanted = [t for t in (x, layer.weight, layer.bias) if t is not None and t.requires_grad]
+            torch.autograd.grad(layer._conv_forward(x, layer.weight, layer.bias), wanted, g)
+
+    return step
+
+
 def stacked(spec: TrialSpec) -> Callable[[], object]:
     networks = [build(spec, dims_for(spec, sketch(spec)))]
     stack = StackedNetwork(networks)
@@ -66,10 +95,17 @@ def stacked(spec: TrialSpec) -> Callable[[], object]:
     return step
 
 
-def batch(spec: TrialSpec) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(spec: TrialSpec) -> tuple[Tensor, Tensor]:
     rows = [i % 8 for i in range(spec.batch)]
     data = sketch(spec).train
     return data.inputs(rows), torch.from_numpy(data.labels[rows])
+
+
+def counted(work: Callable[[], object]) -> int:
+    """Floating-point operations of convolutions and products in one call."""
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return counter.get_total_flops()
 
 
 def seconds(work: Callable[[], object], least: float = 0.05) -> float:
@@ -85,18 +121,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", choices=CASES)
+    parser.add_argument("--unit", default="ada")
+    parser.add_argument("--float32", action="store_true", help="no bfloat16, which processors without it emulate")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     matrix = torch.rand(SIDE, SIDE)
     for name in [arguments.only] if arguments.only else CASES:
-        spec = CASES[name]
-        steps = {way: alone(spec, *how) for way, how in WAYS.items()}
-        with FlopCounterMode(display=False) as counted:
-            steps["torch"]()
+        spec = replace(CASES[name], unit=arguments.unit)
+        ways = {way: how for way, how in WAYS.items() if not (arguments.float32 and how[1])}
+        works = {way: alone(spec, *how) for way, how in ways.items()}
+        works |= {f"convolutions, {way}": convolutions(spec, layout) for way, layout in LAYOUTS.items()}
+        works["product of matrices"] = lambda: matrix @ matrix
+        operations = {way: counted(work) for way, work in works.items()}
         if faster_as_stack(spec):
-            steps["stack of one"] = stacked(spec)
-        works = {**steps, "product of matrices": lambda: matrix @ matrix}
-        operations = dict.fromkeys(steps, counted.get_total_flops()) | {"product of matrices": 2 * SIDE**3}
+            works["stack of one"] = stacked(spec)
+            operations["stack of one"] = operations["torch"]
         found: dict[str, list[float]] = {way: [] for way in works}
         for _ in range(arguments.rounds + 1):  # the first one warms up
             for way, work in works.items():
@@ -104,7 +143,7 @@ def main() -> None:
         for way, (_, *times) in found.items():
             ratios = sorted(a / b for a, b in zip(found["torch"][1:], times, strict=True))
             print(
-                f"{name:10} {way:25} {1e3 * median(times):9.2f} ms  {median(ratios):5.2f}x ({ratios[0]:.2f} .. "
+                f"{name:20} {way:27} {1e3 * median(times):9.2f} ms  {median(ratios):5.2f}x ({ratios[0]:.2f} .. "
                 f"{ratios[-1]:.2f})  {operations[way] / median(times) / 1e9:6.1f} GFLOP/s",
                 flush=True,
             )

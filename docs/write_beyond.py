@@ -2,14 +2,18 @@
 
 python docs/write_beyond.py [FOLDER]
 
-FOLDER holds the study directories `parity` and `parity-bare`, as `apical study run` leaves them in studies/; from them
-docs/evidence/parity.csv is written: a line for each row, with one digit for each start, 1 where it solves the problem.
-Without FOLDER pages and figures are written again from that file. Nothing is trained here.
+FOLDER holds the study directories, as `apical study run` leaves them in studies/; from `parity` and `parity-bare`
+docs/evidence/parity.csv is written: a line for each row, with one digit for each start, 1 where it solves the problem;
+from `corruption`, `far-away` and `adversarial`, which have the same trials, docs/evidence/robustness.csv: a line for
+each trial and number; from every other study docs/evidence/beyond.csv: a line for each trial, with the test value of
+the metric that its question names. A directory that is not there leaves its numbers as they are. Without FOLDER pages
+and figures are written again from these files. Nothing is trained here.
 """
 
 import argparse
 import csv
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,19 +23,30 @@ from apical.imports import optional
 from apical.report.charts import FAINT, Palette
 from apical.report.comparison import between, scores
 from apical.report.draw import STYLE, svg_text
-from apical.report.numbers import ACCURACY, show, show_share
+from apical.report.numbers import ACCURACY, scale, show, show_share
 from apical.report.question import conclusion
 from apical.report.render.markdown import table
 from apical.study.model import Study
+from apical.study.plan import plan
+from apical.train import metrics
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 from write_evidence import filled  # noqa: E402  the script beside this one
 
+TRIALS = ROOT / "docs" / "evidence" / "beyond.csv"
 RESULTS = ROOT / "docs" / "evidence" / "parity.csv"
 PAGES = (ROOT / "docs" / "beyond.md", ROOT / "docs" / "xor.md", ROOT / "README.md")
 IMAGES = ROOT / "docs" / "images"
 STUDIES = ("parity", "parity-bare")
+ASSESSED = ("corruption", "far-away", "adversarial")
+NUMBERS = ROOT / "docs" / "evidence" / "robustness.csv"
+FACTS = ("row", "seed", "metric", "value")
+Scores = Mapping[tuple[str, str], Mapping[int, float]]
+"""Of each row (`part/name`) and metric, the test value of each trial by its seed."""
+Values = Mapping[str, Mapping[int, float]]
+"""Of each row (`part/name`) of a study, the test value of each trial, by seed."""
+TRIAL_COLUMNS = ("study", "part", "row", "setting", "parameters", "seed", "metric", "value", "apical", "torch")
 COLUMNS = ("study", "part", "row", "unit", "first_seed", "solved", "starts", "apical", "torch")
 Starts = Mapping[tuple[str, str], Sequence[int]]
 """Of each study and row (`part/name`), 1 for each start that solves the problem and 0 for each other, by seed."""
@@ -40,14 +55,19 @@ Starts = Mapping[tuple[str, str], Sequence[int]]
 # --- from the study directories to the file ---------------------------------------------------------------------------
 
 
+def whole(folder: Path, name: str) -> study.StudyResults:
+    """The results of a study as it is shipped, every planned trial trained and tested."""
+    results = study.read(folder / name)
+    if results.study != study.load(name) or not results.finished:
+        raise SystemExit(f"{folder / name} is not the whole study {name}: apical study run {name}")
+    return results
+
+
 def collect(folder: Path) -> list[dict[str, Any]]:
     """A line for each row of both studies; every planned start must be tested."""
     lines = []
     for name in STUDIES:
-        results = study.read(folder / name)
-        if results.study != study.load(name) or not results.finished:
-            raise SystemExit(f"{folder / name} is not the whole study {name}: apical study run {name}")
-        for row in results.rows:
+        for row in whole(folder, name).rows:
             values = scores(row, ACCURACY)
             solved = "".join(str(int(values[seed] == 1.0)) for seed in sorted(values))
             environment = row.trials[0].environment
@@ -56,10 +76,10 @@ def collect(folder: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def write_csv(lines: Sequence[Mapping[str, Any]]) -> None:
-    """The file that everything else is made of."""
-    with RESULTS.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+def write_csv(path: Path, columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> None:
+    """A file that everything else is made of."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
 
@@ -73,12 +93,81 @@ def read_csv() -> Starts:
         }
 
 
+def collect_scores(folder: Path) -> list[dict[str, Any]]:
+    """A line for each trial and number of the studies of robustness that are there; they must be whole, and agree."""
+    lines: list[dict[str, Any]] = []
+    for name in (name for name in ASSESSED if (folder / name).is_dir()):
+        results = whole(folder, name)
+        own = [
+            dict(zip(FACTS, (row.row.key, trial.seed, metric, f"{value:.6g}"), strict=True))
+            for row in results.rows
+            for trial in row.trials
+            for metric, value in (trial.test or {}).items()
+        ]
+        if lines and own != lines:
+            raise SystemExit(f"{folder / name} has other numbers than {ASSESSED[0]}, though the trials are the same")
+        lines = own
+    return lines
+
+
+def read_scores() -> Scores:
+    """The numbers of every trial; none where the studies were not run yet."""
+    scores: dict[tuple[str, str], dict[int, float]] = {}
+    if NUMBERS.is_file():
+        with NUMBERS.open(encoding="utf-8", newline="") as file:
+            for line in csv.DictReader(file):
+                scores.setdefault((line["row"], line["metric"]), {})[int(line["seed"])] = float(line["value"])
+    return scores
+
+
+def collect_trials(folder: Path, name: str) -> list[dict[str, Any]]:
+    """A line for each trial of the chosen settings of a study."""
+    asked = study.load(name)
+    assert asked.question is not None
+    metric, lines = asked.metric(asked.question.metric), []
+    for row in whole(folder, name).rows:
+        trials = {trial.seed: trial for trial in row.trials}
+        for seed, value in sorted(scores(row, metric).items()):
+            facts = (name, row.part.name, row.row.name, row.chosen, trials[seed].parameters, seed, metric.name)
+            own = trials[seed].environment
+            values = (*facts, f"{value:.6g}", own["apical"], own["torch"])
+            lines.append(dict(zip(TRIAL_COLUMNS, values, strict=True)))
+    return lines
+
+
+def others() -> list[str]:
+    """The studies beyond the paper but those of parity and of robustness."""
+    names = (name for name in study.names() if name not in (*STUDIES, *ASSESSED))
+    return [name for name in names if study.load(name).question is not None]
+
+
+def read_trials() -> list[dict[str, str]]:
+    """The lines of the trials."""
+    if not TRIALS.exists():
+        return []
+    with TRIALS.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def by_row(name: str, lines: Sequence[Mapping[str, str]]) -> Values:
+    """The values of a study by row and seed; none where it was not run."""
+    values: dict[str, dict[int, float]] = {}
+    for line in lines:
+        if line["study"] == name:
+            values.setdefault(f"{line['part']}/{line['row']}", {})[int(line["seed"])] = float(line["value"])
+    return values
+
+
 # --- what is said between the marks -----------------------------------------------------------------------------------
 
 
-def blocks(starts: Starts) -> dict[str, str]:
+def blocks(starts: Starts, numbers: Scores, trials: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Every generated block by its name."""
-    made: dict[str, str] = {}
+    made = {f"{name}-answer": assessed(study.load(name), numbers) for name in ASSESSED}
+    made |= {f"{name}-table": details(study.load(name), numbers) for name in ASSESSED}
+    for name in others():
+        asked, values = study.load(name), by_row(name, trials)
+        made |= {f"{name}-answer": finding(asked, values), f"{name}-table": means(asked, values, trials)}
     for name in STUDIES:
         asked = study.load(name)
         made |= {f"{name}-answer": answer(asked, starts), f"{name}-table": counts(asked, starts)}
@@ -103,6 +192,116 @@ def answer(asked: Study, starts: Starts) -> str:
     heads = ("Problem", "ADA against", "ADA solves", "the other", "Difference in points (95 % interval)", "Finding")
     text = f"**Question.** {q.asks}\n\n**Expected.** {' '.join(q.hypothesis.split())}\n\n"
     return f"{text}**Answer: {word}.** {meaning} {why}\n\n{table(heads, rows, right=(2, 3))}"
+
+
+def assessed(asked: Study, numbers: Scores) -> str:
+    """The question of a study of robustness, and the answer by its rule where it was run."""
+    q = asked.question
+    assert q is not None
+    text = f"**Question.** {q.asks}\n\n**Expected.** {' '.join(q.hypothesis.split())}\n\n"
+    if not numbers:
+        return f"{text}**Not run in full yet.** `apical study run {asked.name}` does."
+    metric, decisions, rows = metrics.find(q.metric), [], []
+    for part, other in ((part, other) for part in q.parts for other in q.against):
+        first, second = (numbers[f"{part}/{row}", q.metric] for row in (q.row, other))
+        assert [*first] == [*second] == [*range(asked.first_seed, asked.first_seed + asked.trials)]
+        d = stats.decide([*first.values()], [*second.values()], margin=q.effect)
+        decisions.append(d)
+        gain = f"{show(metric, d.difference, sign=True)} {between(metric, d.low, d.high)}"
+        means = (show(metric, sum(own.values()) / len(own)) for own in (first, second))
+        rows.append((asked.row(f"{part}/{other}").label, *means, gain, d.verdict))
+    word, why = conclusion(decisions)
+    meaning = {"yes": q.yes, "no": q.no, "undecided": q.undecided}[word]
+    heads = ("ADA against", "ADA", "the other", "Difference (95 % interval)", "Finding")
+    title = f"{metric.heading[:1].upper()}{metric.heading[1:]}, {asked.trials} seeds, "
+    title += f"smallest effect of interest {show(metric, q.effect)}:"
+    return f"{text}**Answer: {word}.** {meaning} {why} {title}\n\n{table(heads, rows, right=(1, 2))}"
+
+
+SHOWN = {
+    "corruption": ("accuracy", "corruption-accuracy", "calibration-error", "corruption-calibration-error"),
+    "far-away": (
+        "softmax-auroc", "softmax-auroc.digits", "softmax-auroc.noise", "norm-auroc.digits", "norm-auroc.noise",
+    ),
+    "adversarial": ("accuracy", "adversarial-accuracy", *(
+        f"adversarial-accuracy.{name}" for name in ("fgsm", "pgd", "transfer", "square")
+    ), "masked"),
+}  # fmt: skip
+"""What the table and the figure of each study show."""
+
+
+def details(asked: Study, numbers: Scores) -> str:
+    """The figure, then mean and deviation of each row."""
+    if not numbers:
+        return ""
+    q, rows = asked.question, []
+    assert q is not None
+    alt = f"{asked.title}: differences from ReLU of each other unit, with 95 % intervals over {asked.trials} seeds"
+    picture = (
+        f"![{alt}](images/{asked.name}.svg)\n\nFull dots are compared by the question; hollow ones are details, peers."
+    )
+    for row in asked.rows:
+        cells = []
+        for name in SHOWN[asked.name]:
+            own = stats.summarise([*numbers[row.key, name].values()])
+            metric = metrics.find(name)
+            cells.append(f"{show(metric, own.mean)} ± {show(metric, own.deviation)}")
+        rows.append((row.label, *cells))
+    titles = (metrics.find(name).heading for name in SHOWN[asked.name])
+    heads = ("Unit", *(title[:1].upper() + title[1:] for title in titles))
+    return f"{picture}\n\n{table(heads, rows, right=range(1, len(heads)))}"
+
+
+def finding(asked: Study, values: Values) -> str:
+    """The question, the answer by its rule, and the comparisons that decide it; no answer where it was not run."""
+    q = asked.question
+    assert q is not None
+    metric, decisions, rows = asked.metric(q.metric), [], []
+    text = f"**Question.** {q.asks}\n\n**Expected.** {' '.join(q.hypothesis.split())}\n\n"
+    others_ = ", ".join(asked.row(f"{q.parts[0]}/{name}").label for name in q.against)
+    label = asked.row(f"{q.parts[0]}/{q.row}").label
+    text += (
+        f"**Decided by** {label} against {others_}; test {metric.heading}; smallest effect of interest "
+        f"{show(metric, q.effect)}; {asked.trials} seeds ({q.seeds} are needed if two trials differ with a deviation "
+        f"of {show(metric, q.deviation)}).\n\n"
+    )
+    if not values:
+        count = f"{plan(asked).count:,}"
+        return f"{text}**Not run in full yet.** `apical study run {asked.name}` trains its {count} trials."
+    for part in q.parts:
+        for other in q.against:
+            seeds = sorted(values[f"{part}/{q.row}"])
+            a, b = ([values[f"{part}/{row}"][seed] for seed in seeds] for row in (q.row, other))
+            d = stats.decide(a, b, margin=q.effect, larger_is_better=metric.larger_is_better)
+            decisions.append(d)
+            gain = f"{show(metric, d.difference, sign=True)} {between(metric, d.low, d.high)}"
+            both = (show(metric, sum(own) / len(own)) for own in (a, b))
+            rows.append((asked.part(part).title, asked.row(f"{part}/{other}").label, *both, gain, d.verdict))
+    word, why = conclusion(decisions)
+    meaning = {"yes": q.yes, "no": q.no, "undecided": q.undecided}[word]
+    heads = ("Where", f"{label} against", label, "the other", "Gain (95 % interval)", "Finding")
+    return f"{text}**Answer: {word}.** {meaning} {why}\n\n{table(heads, rows, right=(2, 3))}"
+
+
+def means(asked: Study, values: Values, trials: Sequence[Mapping[str, str]]) -> str:
+    """The mean and the deviation of each row in each part, and the setting that was chosen."""
+    if not values:
+        return ""
+    q = asked.question
+    assert q is not None
+    metric = asked.metric(q.metric)
+    own = {f"{line['part']}/{line['row']}": line for line in trials if line["study"] == asked.name}
+    parts = [part for part in asked.parts if part.metric == q.metric]
+    heads = ("Row", *(part.title for part in parts), "Parameters", f"Setting ({parts[0].title})")
+    rows = []
+    for name in dict.fromkeys(row.name for row in asked.rows):
+        cells = [values[f"{part.name}/{name}"] for part in parts]
+        shown = [stats.summarise([*cell.values()]) for cell in cells]
+        line = own[f"{parts[0].name}/{name}"]
+        texts = (f"{show(metric, s.mean)} ± {show(metric, s.deviation)}" for s in shown)
+        count = f"{int(line['parameters']):,}"
+        rows.append((asked.row(f"{asked.parts[0].name}/{name}").label, *texts, count, f"`{line['setting']}`"))
+    return table(heads, rows, right=range(1, len(heads) - 1))
 
 
 def counts(asked: Study, starts: Starts) -> str:
@@ -164,19 +363,86 @@ def draw(asked: Study, starts: Starts) -> str:
         return svg_text(figure, asked.name)
 
 
+def draw_effects(asked: Study, numbers: Scores) -> str:
+    """A panel for each number: the difference from ReLU of every other row, mean over seeds with its 95 % interval."""
+    matplotlib, figures = optional("matplotlib", extra="lab"), optional("matplotlib.figure", extra="lab")
+    q, palette = asked.question, Palette()
+    assert q is not None
+    base, rows = (
+        asked.row(f"{q.parts[0]}/{q.against[0]}"),
+        [row for row in asked.rows if row.name not in q.against][::-1],
+    )
+    with matplotlib.rc_context(STYLE):
+        figure = figures.Figure(figsize=(9.2, 2.3), layout="constrained")
+        axes = figure.subplots(1, len(SHOWN[asked.name]), sharey=True)
+        for axis, name in zip(axes, SHOWN[asked.name], strict=True):
+            metric = metrics.find(name)
+            for place, row in enumerate(rows):
+                first, second = ([*numbers[key, name].values()] for key in (row.key, base.key))
+                d = stats.decide(first, second, margin=q.effect)
+                color = palette.colour(row.unit)
+                axis.plot([scale(metric) * d.low, scale(metric) * d.high], [place, place], color=color, linewidth=1.6)
+                full = color if row.name == q.row and name == q.metric else "white"
+                axis.plot(scale(metric) * d.difference, place, "o", color=color, markerfacecolor=full)
+            axis.axvline(0, color=FAINT, linewidth=0.8)
+            axis.set(yticks=range(len(rows)), ylim=(-0.6, len(rows) - 0.4))
+            axis.set_yticklabels([row.label for row in rows])
+            axis.set_title("\n".join(textwrap.wrap(metric.title, 17)), fontsize=7, loc="left")
+            axis.set_xlabel("points" if metric.percent else "AUROC", fontsize=8)
+            axis.grid(axis="x", color=FAINT, alpha=0.25, linewidth=0.6)
+        return svg_text(figure, asked.name)
+
+
+def draw_means(asked: Study, values: Values) -> str:
+    """A panel for each part that decides: the mean of each row, with its interval."""
+    matplotlib, figures = optional("matplotlib", extra="lab"), optional("matplotlib.figure", extra="lab")
+    q, palette = asked.question, Palette()
+    assert q is not None
+    metric = asked.metric(q.metric)
+    scale = 100 if metric.percent else 1
+    names = list(dict.fromkeys(row.name for row in asked.rows))[::-1]
+    with matplotlib.rc_context(STYLE):
+        figure = figures.Figure(figsize=(9.2, 0.9 + 0.21 * len(names)), layout="constrained")
+        axes = figure.subplots(1, len(q.parts), sharey=True, squeeze=False)[0]
+        for axis, part in zip(axes, q.parts, strict=True):
+            for place, name in enumerate(names):
+                row = asked.row(f"{part}/{name}")
+                s = stats.summarise([*values[row.key].values()])
+                color, compared = palette.colour(row.unit), name == q.row or name in q.against
+                axis.plot([scale * s.low, scale * s.high], [place, place], color=color, linewidth=1.6)
+                axis.plot(scale * s.mean, place, "o", color=color, markerfacecolor=color if compared else "white")
+            axis.set(xlabel=metric.heading, yticks=range(len(names)))
+            axis.set_yticklabels([asked.row(f"{part}/{name}").label for name in names])
+            axis.set_title(asked.part(part).title, fontsize=9, loc="left")
+            axis.grid(axis="x", color=FAINT, alpha=0.25, linewidth=0.6)
+        return svg_text(figure, asked.name)
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?", help="the folder of the study directories")
     arguments = parser.parse_args()
-    if arguments.folder is not None:
-        write_csv(collect(arguments.folder))
-    starts = read_csv()
-    made = blocks(starts)
+    if arguments.folder is not None and (arguments.folder / STUDIES[0]).is_dir():
+        write_csv(RESULTS, COLUMNS, collect(arguments.folder))
+    if arguments.folder is not None and (lines := collect_scores(arguments.folder)):
+        write_csv(NUMBERS, FACTS, lines)
+    trials: list[Any] = read_trials()
+    for name in others() if arguments.folder is not None else ():
+        if (arguments.folder / name).is_dir():
+            trials = [t for t in trials if t["study"] != name] + collect_trials(arguments.folder, name)
+            write_csv(TRIALS, TRIAL_COLUMNS, sorted(trials, key=lambda trial: others().index(trial["study"])))
+    starts, numbers, trials = read_csv(), read_scores(), read_trials()
+    made = blocks(starts, numbers, trials)
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8"), made), encoding="utf-8")
     for name in STUDIES:
         (IMAGES / f"{name}.svg").write_text(draw(study.load(name), starts), encoding="utf-8")
+    for name in ASSESSED if numbers else ():
+        (IMAGES / f"{name}.svg").write_text(draw_effects(study.load(name), numbers), encoding="utf-8")
+    for name in others():
+        if values := by_row(name, trials):
+            (IMAGES / f"{name}.svg").write_text(draw_means(study.load(name), values), encoding="utf-8")
 
 
 if __name__ == "__main__":

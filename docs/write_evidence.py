@@ -2,12 +2,12 @@
 
 python docs/write_evidence.py [FOLDER] [--timing FILE] [--optimiser FILE] [--by-test FILE]
 
-FOLDER holds study directories, as `apical study run` leaves them in studies/. Those that are complete enter results.csv
-and the pages; what results.csv has of other studies stays. The files are those of `python benchmarks/epochs.py --csv
-FILE`, `python docs/evidence/optimiser.py FILE` and `python docs/evidence/by_test.py FILE`. Without FOLDER the claims,
-the forest plot and the numbers are written again from results.csv, which has every score but no answer to a single
-image: marks, bootstraps over images, losses and gradients are then missing, and the page says so. Nothing is trained
-here.
+FOLDER holds study directories, as `apical study run` leaves them in studies/. Parts of studies (networks) that are
+complete enter results.csv and the pages; what results.csv has of other parts stays. The files are those of `python
+benchmarks/epochs.py --csv FILE`, `python docs/evidence/optimiser.py FILE` and `python docs/evidence/by_test.py FILE`.
+Without FOLDER the claims, the forest plot and the numbers are written again from results.csv, which has every score
+but no answer to a single image: marks, bootstraps over images, losses and gradients are then missing, and the page
+says so. Nothing is trained here.
 
 A study with fresh seeds (docs/evidence/confirm-*.toml) stands for the shipped one that it extends; its draws of noise
 are one sample of draws x seeds.
@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,7 +74,7 @@ def blocks() -> dict[str, str]:
         "headline": headline(deciding),
         "pairs": pairs(deciding),
         "confirmed": confirmed(deciding),
-        "verdicts": by_subject(judged(studied, timings)),
+        "verdicts": by_subject(judged(studied, timings), studied),
         "calibration": calibrated(_read(CALIBRATION)) if CALIBRATION.is_file() else NOTHING_YET,
         "xor": xor(trials),
         "cost": cost(timings),
@@ -81,6 +82,7 @@ def blocks() -> dict[str, str]:
         "times": times(timings),
         "robustness": robustness(deciding),
         "alphas": alphas(trials),
+        "curves": curves(deciding),
         "optimiser": optimiser(_read(OPTIMISER)),
         "by-test": by_test(_read(BY_TEST)),
     }
@@ -115,6 +117,26 @@ def robustness(studied: Sequence[StudyResults]) -> str:
             rows.append((title, *cells))
     heads = ("MLP-2", *(study.load("imbalance").row(f"mlp-2/{unit}").label for unit in UNITS))
     return table(heads, rows, right=range(1, len(heads)))
+
+
+def curves(studied: Sequence[StudyResults]) -> str:
+    """Mean squared errors on sin(x) and sin(x)/x over trials, and the factor to ReLU's error with equal seeds."""
+    rows = []
+    for results in (r for r in studied if base_of(r) == "approximation"):
+        for row in results.rows:
+            of_relu = dict(_errors(results.row(f"{row.part.name}/relu")))
+            own = dict(_errors(row))
+            logs = stats.summarise([log(of_relu[seed] / own[seed]) for seed in sorted(own.keys() & of_relu.keys())])
+            factor, low, high = (plain(exp(value)) for value in (logs.mean, logs.low, logs.high))
+            errors = stats.summarise(list(own.values()))
+            cells = (f"{errors.mean:.2g} ± {errors.deviation:.2g} ({errors.n})", f"{factor} ({low} to {high})")
+            rows.append((row.part.title, row.row.label, *(cells if row.row.name != "relu" else (cells[0], "1"))))
+    heads = ("Curve", "Unit", "Mean squared error ± sd (trials)", "ReLU's error is larger by a factor of (95 %)")
+    return table(heads, rows, right=(2, 3))
+
+
+def _errors(row: RowResults) -> Iterator[tuple[int, float]]:
+    return ((t.seed, t.test["mse"]) for t in row.trials if t.test is not None)
 
 
 def alphas(trials: Sequence[Row]) -> str:
@@ -306,15 +328,31 @@ def base_of(results: StudyResults) -> str:
     return results.study.base or results.study.name
 
 
-def fresh(results: StudyResults) -> bool:
-    """True of a study whose seeds nobody had seen when the rule was written."""
-    return results.study.first_seed >= CONFIRMATORY
+def fresh(row: RowResults) -> bool:
+    """True of a row whose seeds nobody had seen when the rule was written."""
+    return bool(row.trials) and all(t.seed >= CONFIRMATORY for t in row.trials)
 
 
 def decisive(studied: Sequence[StudyResults]) -> list[StudyResults]:
-    """Of each study the trials with fresh seeds where it has them, draws merged; else those that there are."""
-    again = {base_of(results) for results in studied if fresh(results)}
-    return [merged(results) for results in studied if fresh(results) or base_of(results) not in again]
+    """Of each network of a study the trials with fresh seeds where it has them, draws merged; else those there are."""
+    of_base: dict[str, list[StudyResults]] = {}
+    for results in sorted(map(merged, studied), key=lambda r: not any(map(fresh, r.rows))):
+        own = of_base.setdefault(base_of(results), [])
+        taken = {row.part.name for earlier in own for row in earlier.rows if row.trials}
+        rows = tuple(row for row in results.rows if row.part.name not in taken)
+        own += [replace(results, rows=rows)] if any(row.trials for row in rows) else []
+    return [joined(own) for own in of_base.values() if own]
+
+
+def joined(studies_: Sequence[StudyResults]) -> StudyResults:
+    """What several runs of one study have of its networks, as one.
+
+    A row then needs as many trials as the shortest run has.
+    """
+    first = studies_[0]
+    about = {"trials": min(results.study.trials for results in studies_)}
+    rows = tuple(row for results in studies_ for row in results.rows)
+    return replace(first, study=first.study.model_copy(update=about), rows=rows) if len(studies_) > 1 else first
 
 
 def merged(results: StudyResults) -> StudyResults:
@@ -337,11 +375,14 @@ def merged(results: StudyResults) -> StudyResults:
     return replace(results, study=shipped.model_copy(update=about), rows=tuple(rows))
 
 
-def complete(results: StudyResults) -> bool:
-    """True where nothing is missing of the rows of the study file; a directory may hold some of these rows alone."""
+def completed(results: StudyResults) -> StudyResults:
+    """The parts of a study of which nothing is missing: every row of the study file, with all its trials tested."""
     own = _study(results.study.name)
-    there = {row.row.key for row in results.rows if len(row.trials) >= own.trials}
-    return results.finished and {row.key for row in own.trained} <= there
+    done = {
+        row.row.key for row in results.rows if sum(t.test is not None for t in row.trials if t.finished) >= own.trials
+    }
+    missing = {row.part for row in own.trained if row.key not in done}
+    return replace(results, rows=tuple(row for row in results.rows if row.part.name not in missing))
 
 
 def judged(studied: Sequence[StudyResults], timings: Sequence[Row]) -> list[verdicts.Verdict]:
@@ -352,11 +393,40 @@ def judged(studied: Sequence[StudyResults], timings: Sequence[Row]) -> list[verd
     return sorted(made, key=lambda v: v.outcome == "not run")
 
 
-def by_subject(judgements: Sequence[verdicts.Verdict]) -> str:
-    """How many claims of each subject have which verdict."""
-    heads = ("Claims about", "Number", "By the rule")
-    grouped = by_topic(judgements)
-    return table(heads, [(topic, str(len(own)), counted(own)) for topic, own in grouped.items()], right=(1,))
+BASES = ("with fresh seeds", "counted or timed", "exploratory")
+"""What a verdict rests on. Counts and timings need no fresh seeds: no trial was chosen by them."""
+SEEN_BEFORE = "What the rule would conclude from trials that were seen before it was written. These are not verdicts."
+COUNTED = ("logic", "parameter counts", "time")
+ALL_COUNTED = ("logic",)
+"""Studies whose claims are all counted."""
+
+
+def by_basis(
+    judgements: Sequence[verdicts.Verdict], studied: Sequence[StudyResults]
+) -> dict[str, list[verdicts.Verdict]]:
+    """The verdicts by what they rest on; those on claims that were not run stand with the last."""
+    seeds = {t.digest: t.seed for results in studied for row in results.rows for t in row.trials}
+    grouped: dict[str, list[verdicts.Verdict]] = {basis: [] for basis in BASES}
+    for v in judgements:
+        decided = v.trials and all(seeds[digest] >= CONFIRMATORY for digest in v.trials)
+        ran = v.outcome != "not run"
+        grouped[BASES[0 if decided else 1 if v.claim.about in COUNTED and ran else 2]].append(v)
+    return {basis: own for basis, own in grouped.items() if own}
+
+
+def by_subject(judgements: Sequence[verdicts.Verdict], studied: Sequence[StudyResults]) -> str:
+    """How many claims of each subject have which verdict, and what it rests on."""
+    rows = [
+        (topic, basis, str(len(own)), counted(own))
+        for basis, group in by_basis([v for v in judgements if v.outcome != "not run"], studied).items()
+        for topic, own in by_topic(group).items()
+    ]
+    made = table(("Claims about", "Basis", "Number", "The rule says, or would"), rows, right=(2,))
+    rest = by_topic([v for v in judgements if v.outcome == "not run"])
+    if not rest:
+        return made
+    left = ", ".join(f"{len(own)} about {topic}" for topic, own in rest.items())
+    return f"{made}\n\nNot run: {left}."
 
 
 def pairs(studied: Sequence[StudyResults]) -> str:
@@ -370,22 +440,23 @@ def pairs(studied: Sequence[StudyResults]) -> str:
                 labels = [evidence.row((name, f"{part}/{unit}")).row.label for unit in (a, b)]
                 printed = show(ACCURACY, c.printed, sign=True) if c.printed is not None else ""
                 inside = "" if c.inside is None else "inside" if c.inside else "outside"
+                verdict = c.verdict if len(c.seeds) >= _study(name).trials else "not judged: too few seeds"
                 rows.append((NAMES[part], " − ".join(labels), printed, with_interval(c), str(len(c.seeds)), inside,
-                             c.verdict))  # fmt: skip
-    heads = ("Network", "Pair", "Printed", "Ours (95 %)", "Seeds", "Printed gain", "Decision")
+                             verdict))  # fmt: skip
+    heads = ("Network", "Pair", "Printed", "Ours (95 %)", "Seeds", "Printed gain", "The rule says, or would")
     return table(heads, sorted(rows, key=lambda row: list(NAMES.values()).index(row[0])), right=(2, 3, 4))
 
 
 COMPARED = (("ada", "relu"), ("leaky-ada", "leaky-relu"), ("pynada", "pynrelu"), ("leaky-pynada", "pynrelu"))
 
 
-NOTHING_YET = "No study with fresh seeds is complete yet."
+NOTHING_YET = "No table of accuracies with fresh seeds is complete yet."
 
 
 def confirmed(studied: Sequence[StudyResults]) -> str:
     """Of the tables with fresh seeds every row: against its baseline, as coded against as printed, and controls."""
-    tables = [r for r in studied if fresh(r) and r.study.form == "table" and base_of(r) not in ROBUSTNESS]
-    rows = {row.row.key: row for results in tables for row in results.rows if row.trials and not row.row.quoted}
+    tables = [r for r in studied if r.study.form == "table" and base_of(r) not in ROBUSTNESS]
+    rows = {row.row.key: row for results in tables for row in results.rows if fresh(row) and not row.row.quoted}
     book, lines = AnswerBook(), []
     for row in rows.values():
         printed = row.row.paper.get("accuracy")
@@ -433,11 +504,20 @@ def state(studied: Iterable[StudyResults]) -> str:
     """Which studies decide, and which were seen before the rule was written."""
     by_seeds: dict[bool, list[str]] = {True: [], False: []}
     for results in studied:
-        by_seeds[fresh(results)].append(f"`{base_of(results)}`")
+        rows = [row for row in results.rows if row.trials]
+        if base_of(results) in ALL_COUNTED:
+            continue
+        for known, names in by_seeds.items():
+            parts = dict.fromkeys(row.part.title for row in rows if fresh(row) == known)
+            whole = len(parts) == len({row.part.title for row in rows})
+            if parts:
+                own, base = f"`{results.study.name}`", f"`{base_of(results)}`"
+                name = f"{own} for {base}" if known and own != base else base
+                names.append(name + ("" if whole else f" ({', '.join(parts)})"))
     seen = ", ".join(by_seeds[False])
     exploratory = (
         f"**Exploratory**: the trials of {seen} were seen before [the rule](rule.md) was written. By that rule they "
-        "decide nothing: the words about them say what it would conclude from these seeds, and are no verdicts."
+        "decide nothing: the words about them say what it would conclude from these seeds, and are not verdicts."
     )
     decided = ", ".join(by_seeds[True])
     return " ".join(
@@ -445,11 +525,22 @@ def state(studied: Iterable[StudyResults]) -> str:
     ).strip()
 
 
+CLAIMS_INTRO = (
+    "This page lists every claim of the paper that we could judge, by subject: the verdict, then each comparison with "
+    "the paper's number, ours with its 95 % interval and n, and the finding. [The rule](rule.md) decides; of "
+    "exploratory trials the page says what it would conclude."
+)
+
+
 def claims_text(judgements: Sequence[verdicts.Verdict], made: str, studied: Sequence[StudyResults]) -> str:
-    """The page of claims."""
-    blocks = ["# What the studies say about the paper's claims", state(decisive(studied)), made, by_subject(judgements)]
-    page = _Claims(tuple(judgements), verdicts.RULES)
-    return for_site("\n\n".join([*filter(None, blocks), *markdown.claims(page)]) + "\n")
+    """The page of claims: those that fresh seeds decide first."""
+    head = ["# What the studies say about the paper's claims", CLAIMS_INTRO, state(decisive(studied)), made]
+    blocks = [*filter(None, head), by_subject(judgements, studied)]
+    for basis, own in by_basis(judgements, studied).items():
+        blocks += [f"## {basis.capitalize()}", *([SEEN_BEFORE] if basis == BASES[-1] else [])]
+        blocks += [*markdown.claims(_Claims(tuple(own), {}), level="###")]
+    blocks += markdown.rules(verdicts.RULES)
+    return for_site("\n\n".join(blocks) + "\n")
 
 
 class _Claims(NamedTuple):
@@ -504,6 +595,8 @@ def write_calibration(studies: Sequence[StudyResults]) -> None:
                     line[name] = score(answers.outputs, answers.labels)
                     line[f"{name} scaled"] = score(scaled, answers.labels)
                 rows.append(line)
+    if not rows:
+        return
     with CALIBRATION.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, ["study", "row", "seed", *(n + s for n in SCORES for s in ("", " scaled"))])
         writer.writeheader()
@@ -559,18 +652,24 @@ def write(folder: Path | None, tables: Mapping[Path, Path | None]) -> None:
 
 
 def directories(folder: Path) -> list[StudyResults]:
-    """The complete studies in a folder; says of the others that they are not."""
+    """The complete parts of the studies in a folder; says of the others that they are not."""
     read = [study.read(path) for path in sorted(folder.iterdir()) if (path / "study.json").is_file()]
-    for results in read:
-        if not results.study.quick and not complete(results):
-            print(f"{results.study.name} is not complete: it is left out")
-    return [results for results in read if not results.study.quick and complete(results)]
+    whole = []
+    for results in (r for r in read if not r.study.quick):
+        own = completed(results)
+        parts = dict.fromkeys(row.part.name for row in results.rows)
+        left = [name for name in parts if name not in {row.part.name for row in own.rows}]
+        if left:
+            print(f"{results.study.name}: {', '.join(left)} is left out, since trials are missing")
+        whole += [own] if own.rows else []
+    return whole
 
 
 def _others(path: Path, studied: Iterable[StudyResults]) -> list[Row]:
-    """The lines of a table about other studies than these."""
-    names = {results.study.name for results in studied}
-    return [line for line in (_read(path) if path.is_file() else ()) if line["study"] not in names]
+    """The lines of a table about other parts of studies than these."""
+    taken = {(results.study.name, row.part.name) for results in studied for row in results.rows}
+    lines = _read(path) if path.is_file() else ()
+    return [line for line in lines if (line["study"], line["row"].partition("/")[0]) not in taken]
 
 
 def write_report(studies: Sequence[StudyResults], name: str) -> None:

@@ -32,7 +32,7 @@ def test_every_start_of_the_studies_is_in_the_file(writer):
 
 
 def test_the_numbers_of_the_pages_are_those_of_the_file(writer):
-    made = writer.blocks(writer.read_csv())
+    made = writer.blocks(writer.read_csv(), writer.read_scores(), writer.read_trials())
     for page in writer.PAGES:
         text = page.read_text(encoding="utf-8")
         assert any(f"<!-- {name}: begin -->" in text for name in made)
@@ -40,10 +40,66 @@ def test_the_numbers_of_the_pages_are_those_of_the_file(writer):
 
 
 def test_every_study_beyond_the_paper_has_its_question_and_figure_on_the_page(writer):
+    """A study that was not run in full has its question there, which says so, and no figure."""
     text = (ROOT / "docs" / "beyond.md").read_text(encoding="utf-8")
     for name in study.names():
         question = study.load(name).question
         if question is not None:
             assert question.asks in text
-            assert f"](images/{name}.svg)" in text
-            assert (ROOT / "docs" / "images" / f"{name}.svg").is_file()
+            drawn = (ROOT / "docs" / "images" / f"{name}.svg").is_file()
+            assert drawn == (f"](images/{name}.svg)" in text)
+            answer = text.partition(question.asks)[2].partition("**Question.**")[0]
+            assert drawn == ("**Answer:" in answer) == ("**Not run in full yet.**" not in answer)
+
+
+def test_every_trial_of_an_answered_study_is_in_the_file(writer):
+    lines = writer.read_trials()
+    assert {line["study"] for line in lines} <= {*writer.others()}
+    for name in {line["study"] for line in lines}:
+        asked = study.load(name)
+        values = writer.by_row(name, lines)
+        seeds = [*range(asked.first_seed, asked.first_seed + asked.trials)]
+        own = {part.name for part in asked.parts if part.metric == asked.question.metric}
+        assert [*values] == [row.key for row in asked.rows if row.part in own]
+        assert all(sorted(own) == seeds for own in values.values())
+
+
+@pytest.mark.parametrize("name", ["coordinates", "signal"])
+def test_an_answer_follows_from_the_trials(writer, name):
+    """Made-up trials in which the row of the question is 3 better, then 3 worse, than all others."""
+    asked = study.load(name)
+    for gain, word in ((3.0, "yes"), (-3.0, "no")):
+        values = {
+            row.key: {
+                asked.first_seed + k: 20 + 0.1 * ((7 * i + 3 * k) % 5) + gain * (row.name == asked.question.row)
+                for k in range(asked.trials)
+            }
+            for i, row in enumerate(asked.rows)
+        }
+        said = writer.finding(asked, values)
+        assert f"**Answer: {word}.**" in said
+        assert said.count("supported" if gain > 0 else "contradicted") > len(asked.question.parts)
+        assert "<svg" in writer.draw_means(asked, values)
+
+
+@pytest.mark.parametrize("name", ["corruption", "far-away", "adversarial"])
+def test_the_numbers_of_robustness_become_an_answer_a_figure_and_a_table(writer, name):
+    """With made-up numbers, in which ADA is better by twice the smallest effect of interest."""
+    asked = study.load(name)
+    question, seeds = asked.question, range(asked.first_seed, asked.first_seed + asked.trials)
+    better = {question.metric: 2 * question.effect}
+    numbers = {
+        (row.key, metric): {
+            seed: 0.5 + seed % 3 / 1000 + (better.get(metric, 0.0) + seed % 2 / 1000 if row.name == "ada" else 0.0)
+            for seed in seeds
+        }
+        for row in asked.rows
+        for metric in {*writer.SHOWN[name], question.metric}
+    }
+    text, table = writer.assessed(asked, numbers), writer.details(asked, numbers)
+    assert f"**Answer: yes.** {question.yes} Of 1 comparisons: 1 supported." in text
+    assert f"](images/{name}.svg)" in table
+    assert table.count("\n| ") == len(asked.rows) + 2
+    assert "<svg" in writer.draw_effects(asked, numbers)
+    assert "**Not run in full yet.**" in writer.assessed(asked, {})
+    assert writer.details(asked, {}) == ""

@@ -20,15 +20,13 @@ import pytest
 
 import apical
 from apical import study
-from apical.study.plan import spec_of
+from apical.study.plan import plan, spec_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r'^```(\w*)(?: title="([\w.-]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```", re.MULTILINE)
-LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-MADE = ("command-line.md", "changelog.md")
-"""Pages that docs/hooks.py makes."""
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 NOT_CODE = ("text", "toml", "bibtex", "diff")
 BLOCKS = [
     pytest.param(
@@ -103,7 +101,7 @@ def test_the_table_of_studies_holds_what_the_studies_hold(name: str) -> None:
     assert {found for found in used if any(fnmatchcase(found, p) for p in re.findall(r"`(.+?)`", data))} == used
     specs = [spec_of(part) for part in whole.parts]
     assert epochs.split(", ") == [str(n) for n in dict.fromkeys(spec.epochs * spec.passes for spec in specs)]
-    assert (full, quick) == tuple(str(study.Plan(found, 1).count) for found in (whole, reduced))
+    assert (full, quick) == tuple(str(plan(found).count) for found in (whole, reduced))
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
@@ -139,8 +137,17 @@ def test_the_flow_of_a_study_names_modules_that_are_there() -> None:
     assert [name for name in named if not (source / name.removeprefix("apical/")).exists()] == []
 
 
-def test_links_between_pages_lead_somewhere() -> None:
-    links = [(page, target) for page in PAGES for target in LINK.findall(page.read_text(encoding="utf-8"))]
-    inside = [(page, to) for page, to in links if "://" not in to and to not in MADE]
-    broken = [f"{page.name}: {to}" for page, to in inside if not (page.parent / to).exists()]
-    assert broken == []
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives to the headings of a page; test_site.py looks for the same on the site."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    words = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in words}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("C*.md")], ids=lambda page: page.name)
+def test_links_between_pages_and_their_anchors_lead_somewhere(page: Path) -> None:
+    for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" not in path:
+            target = page.parent / path if path else page
+            assert target.exists(), path
+            assert not anchor or anchor in anchors(target), (path, anchor)

@@ -5,6 +5,7 @@ import importlib.util
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
+from statistics import geometric_mean
 
 import pytest
 
@@ -94,16 +95,16 @@ def test_the_what_if_was_run_as_the_script_says():
 
 def test_claims_have_verdicts_of_the_rule():
     text = (EVIDENCE / "claims.md").read_text(encoding="utf-8")
-    found = re.findall(r"\| \*\*([a-z ]+)\*\*", text)
-    assert len(found) > 20
-    assert set(found) <= set(OUTCOMES)
+    verdicts = re.findall(r"^\*\*([a-z ]+)\*\*", text, re.MULTILINE)
+    assert len(verdicts) > 20
+    assert set(verdicts) <= set(OUTCOMES)
 
 
 def test_the_table_of_claims_has_the_verdicts_of_the_page():
     with (EVIDENCE / "claims.csv").open(newline="", encoding="utf-8") as file:
         verdicts = {row["claim"]: row["verdict"] for row in csv.DictReader(file)}
     text = (EVIDENCE / "claims.md").read_text(encoding="utf-8")
-    told = Counter(re.findall(r"\| \*\*([a-z ]+)\*\*", text))
+    told = Counter(re.findall(r"^\*\*([a-z ]+)\*\*", text, re.MULTILINE))
     judged = Counter(verdict for verdict in verdicts.values() if verdict != "not run")
     assert told == judged
 
@@ -166,7 +167,10 @@ def test_fresh_seeds_stand_for_the_study_that_they_repeat(writer, trials):
     ]  # fmt: skip
     deciding = writer.decisive(writer.recorded([*trials, *new]))
     assert [r.study.name for r in deciding if writer.base_of(r) == "table-fashion-mlp"] == ["confirm-mlp"]
-    assert "`table-fashion-mlp`, `confirm-wide`. **Exploratory**" in writer.state(deciding)
+    told = writer.state(deciding)
+    decided = told.partition("**Exploratory**")[0]
+    assert "`confirm-mlp` for `table-fashion-mlp` (one-hidden-layer MLP), `confirm-wide`" in decided
+    assert "`table-fashion-mlp` (two-hidden-layer MLP)" in told.partition("Exploratory")[2]
     text = writer.confirmed(deciding)
     assert re.search(
         r"\| MLP-1 \| ADA \| 88.98 \| 89.02 ± 0.02 \(5\) \| ReLU \| \+1.00 \(.*\) \| supported \| outside \|", text
@@ -192,6 +196,19 @@ def test_draws_of_noise_are_one_sample(writer):
     ada = merged.row("mlp-2/ada")
     assert len({t.seed for t in ada.trials}) == 4 == len(ada.trials)
     assert ada.best.digest == "mlp-2-draw-1/ada-0"
+
+
+def test_curves_are_compared_with_relu_seed_by_seed(writer, trials):
+    errors = {
+        unit: {t["seed"]: float(t["test mse"]) for t in trials
+               if (t["study"], t["row"], t["chosen"]) == ("confirm-curves", f"sin-biases/{unit}", "True")}
+        for unit in ("relu", "ada")
+    }  # fmt: skip
+    assert len(errors["relu"]) == len(errors["ada"]) == 40
+    ratios = [errors["relu"][seed] / error for seed, error in errors["ada"].items()]
+    text = writer.curves(writer.decisive(writer.recorded(trials)))
+    (line,) = [line for line in text.splitlines() if line.startswith("| sin(x), torch's biases | ADA |")]
+    assert f"| {geometric_mean(ratios):.3g} (" in line
 
 
 def test_every_study_of_the_evidence_can_be_run_again(trials):

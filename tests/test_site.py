@@ -1,9 +1,13 @@
 """The documentation site builds without a warning, needs no network, every link in it leads somewhere, and it fits.
 
+Its figures follow the switch between light and dark.
+
 It is opened in Chromium from the disk, as `make docs` tells people to do.
 """
 
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,6 +59,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
     return built
+
+
+@pytest.fixture(scope="module")
+def hooks() -> Any:
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def broken(page: Page, pages: dict[Path, Page]) -> Iterator[str]:
@@ -113,11 +127,46 @@ def test_the_search_works_in_pages_from_the_disk(folder: Path, browser: Any, wid
     page.close()
 
 
-def test_diagrams_are_drawn_on_white_whatever_the_scheme() -> None:
-    """The page follows its own switch, a picture the system: one that changed by itself would not fit its page."""
-    drawn = list((ROOT / "docs" / "images").rglob("*.svg"))
-    assert drawn
-    for picture in drawn:
-        text = picture.read_text(encoding="utf-8")
-        assert "prefers-color-scheme" not in text
-        assert 'class="page"' in text or "fill: #ffffff" in text, picture.name
+def test_a_link_of_the_markdown_is_a_link_of_the_site(folder: Path) -> None:
+    for source in sorted((ROOT / "docs").rglob("*.md")):
+        links = re.findall(r"\]\(([\w./-]+)\.md((?:#[\w-]+)?)\)", source.read_text(encoding="utf-8"))
+        inside = {
+            f"{to}.html{anchor}" for to, anchor in links if (source.parent / to).resolve().is_relative_to(ROOT / "docs")
+        }
+        page = Page(folder / source.relative_to(ROOT / "docs").with_suffix(".html"))
+        assert inside - set(page.links) == set(), source.name
+
+
+def test_every_figure_has_a_light_and_a_dark_form(folder: Path) -> None:
+    for path in folder.rglob("*.html"):
+        figures = [url for url in Page(path).loaded if ".svg" in url]
+        light = [url.removesuffix(".svg#only-light") for url in figures if url.endswith("#only-light")]
+        assert figures == [url for name in light for url in (f"{name}.svg#only-light", f"{name}-dark.svg#only-dark")]
+        for name in light:
+            drawn, turned = ((path.parent / f"{name}{end}.svg").read_text(encoding="utf-8") for end in ("", "-dark"))
+            assert drawn != turned
+            assert not re.search(r"(fill|background): ?#fff", turned), name
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_figures_follow_the_switch_of_the_page(folder: Path, browser: Any, scheme: str) -> None:
+    """Not the system: the page may be dark where the system is light."""
+    page = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme=scheme)
+    page.goto((folder / "index.html").as_uri())
+    other = SCHEMES[1 - SCHEMES.index(scheme)]
+    seen = "[...document.images].filter(i => i.checkVisibility()).map(i => i.src.split('#')[1])"
+    assert set(page.evaluate(seen)) == {f"only-{scheme}"}
+    page.locator("label.md-header__button:not([hidden])[title]").click()
+    assert set(page.evaluate(seen)) == {f"only-{other}"}
+    page.close()
+
+
+@pytest.mark.parametrize("drawn", sorted((ROOT / "docs").rglob("*.svg")), ids=lambda drawn: drawn.stem)
+def test_what_is_seen_on_white_is_seen_on_a_dark_page(hooks: Any, drawn: Path) -> None:
+    colours = {match[2] for match in hooks.COLOUR.finditer(drawn.read_text(encoding="utf-8"))}
+    assert colours
+    for colour in colours:
+        before = hooks.contrast("fff", colour)
+        after = hooks.contrast(hooks.dark_colour(colour)[1:], hooks.DARK_PAGE)
+        assert after > 0.95 * before**0.87, colour
+        assert before > 2 or after < 5, colour  # a wash stays a wash

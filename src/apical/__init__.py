@@ -22,8 +22,8 @@ _HOME = {
     "no_weight_decay": "apical.nn",
 }
 _MODULES = (
-    "bench", "convert", "data", "errors", "functional", "hub", "keras", "kernels", "models", "nn", "report", "stats",
-    "study", "train",
+    "bench", "convert", "data", "errors", "functional", "hub", "keras", "kernels", "models", "nn", "report",
+    "robustness", "stats", "study", "train",
 )  # fmt: skip
 
 # `from apical import *` must not import Keras, which settles its backend at import.

@@ -9,6 +9,7 @@ from apical import kernels as kernels
 from apical import models as models
 from apical import nn as nn
 from apical import report as report
+from apical import robustness as robustness
 from apical import stats as stats
 from apical import study as study
 from apical import train as train

@@ -15,6 +15,7 @@ import io
 import json
 import lzma
 import os
+import re
 import shutil
 import stat
 import struct
@@ -329,9 +330,15 @@ def parse_json(text: str | bytes) -> Any:
     return _bounded(values)
 
 
+_DOTTED = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{DEPTH + 1}}}""")
+"""A key of too many parts."""
+
+
 def parse_toml(text: str) -> dict[str, Any]:
     """What TOML text says, within the same limits."""
     _countable(text)
+    if _DOTTED.search(text):  # each dot is a level, and reading them takes time that grows with their square
+        raise ValueError(f"it is nested deeper than {DEPTH} levels")
     try:
         values = tomllib.loads(text)
     except RecursionError as error:

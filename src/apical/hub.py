@@ -4,6 +4,7 @@ A conversion travels in the model's configuration (`config.apical`), so `save_pr
 sends it along. `from_pretrained` builds the network, converts it as the configuration says, and loads the weights.
 """
 
+import functools
 import re
 import warnings
 from importlib import import_module
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from apical import files
 from apical.convert import load
+from apical.convert.record import ATTRIBUTE
 from apical.errors import ConversionError, MissingExtraError
 
 __all__ = ["from_pretrained"]
@@ -42,6 +44,29 @@ def from_pretrained(cls: Any, path: str | Path, *, dtype: torch.dtype | None = N
         model.to(dtype or floating[0])
     _load(model, state, path)
     return model.eval()
+
+
+def warn_of_plain_loading() -> None:
+    """From now on, Transformers' own `from_pretrained` warns where it leaves a conversion out."""
+    base = _transformers("transformers.modeling_utils").PreTrainedModel
+    plain = vars(base)["from_pretrained"].__func__
+    if hasattr(plain, "warns_for_apical"):
+        return
+
+    @functools.wraps(plain)
+    def loaded(cls: Any, path: Any, *args: Any, **options: Any) -> Any:
+        result = plain(cls, path, *args, **options)
+        model = result[0] if isinstance(result, tuple) else result
+        if getattr(model.config, "apical", None) is not None and not hasattr(model, ATTRIBUTE):
+            warnings.warn(
+                f"the model in {path} was converted by apical, and {cls.__name__}.from_pretrained builds it without "
+                f"that: load it with apical.hub.from_pretrained({cls.__name__}, {str(path)!r})",
+                stacklevel=2,
+            )
+        return result
+
+    loaded.warns_for_apical = True  # type: ignore[attr-defined]
+    base.from_pretrained = classmethod(loaded)
 
 
 def _config(cls: Any, path: str | Path, options: dict[str, Any]) -> Any:

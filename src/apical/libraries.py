@@ -41,6 +41,7 @@ def _add_to_timm(module: Any, name: str, factory: Factory) -> None:
 
 def _add_to_transformers(module: Any, name: str, factory: Factory) -> None:
     module.ACT2FN[name] = factory
+    importlib.import_module("apical.hub").warn_of_plain_loading()
 
 
 def _add_to_monai(module: Any, name: str, factory: Factory) -> None:
@@ -89,8 +90,8 @@ def register(*libraries: str, units: Sequence[str] = ()) -> tuple[str, ...]:
 
     Without arguments, in every one of them that is installed. `units` adds names with settings, such as
     `"ada(alpha=0.3)"` (not in MONAI, which takes `("ada", {"alpha": 0.3})`); a learned parameter is then one per layer.
-    Names that a library has already, such as `"swish"`, keep the meaning they have there. Returns the libraries with
-    their versions.
+    Names that a library has already, such as `"swish"`, keep the meaning they have there. In Transformers, plain
+    `from_pretrained` then warns of a folder with a converted model. Returns the libraries with their versions.
 
     Examples:
         >>> apical.register("timm")
@@ -138,7 +139,7 @@ def _factory(text: str) -> Factory:
     unit = Unit.parse(text)
     if unit.pyramidal:
         raise InvalidArgumentError(
-            f"unit {text!r} is a neuron with weights of its own, which no name of an activation stands for: "
+            f"unit {text!r} is a neuron with weights of its own, so the name of an activation cannot stand for it: "
             f"build the network, then apical.convert_(model, {text!r})"
         )
     building.build(unit, None, 1)  # a unit that cannot be built says so here

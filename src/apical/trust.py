@@ -82,7 +82,7 @@ def factory(path: str, what: str) -> Callable[..., Any]:
     require(what, path)
     if module.partition(".")[0] in sys.stdlib_module_names:
         raise InvalidArgumentError(
-            f"{what} {path!r} is in Python's standard library, which has none: name one of yours"
+            f"{what} {path!r} is in Python's standard library, which is not imported for this: name a module of yours"
         )
     try:
         thing: Any = import_module(module)

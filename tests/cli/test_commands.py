@@ -164,7 +164,7 @@ def test_demo_says_where_it_cannot_write(tmp_path: Path, capsys: pytest.CaptureF
     file = tmp_path / "file"
     file.touch()
     assert cli.run(["demo", "-o", str(file)]) == 1
-    assert "where no folder can be made (File exists)" in capsys.readouterr().err
+    assert "but cannot be created (File exists)" in capsys.readouterr().err
 
 
 def test_a_reader_that_leaves_early_is_no_error():

@@ -116,7 +116,7 @@ def test_there_is_a_line_for_each_unit_and_each_network(capsys: pytest.CaptureFi
     assert cli.run(["units"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(Unit.kinds())
-    assert "leaky_ada     leaky ADA     alpha=1 or learn, c=0, leak=0.01, floor=on" in lines
+    assert "leaky_ada     leaky ADA     alpha=1 or learn, c=0, leak=0.01, floor=on, noise=0, noise_in=alpha" in lines
     assert "pynswish      PyNSwish      relu + swish: beta=learn (from 1)" in lines
     assert cli.run(["models"]) == 0
     lines = capsys.readouterr().out.splitlines()

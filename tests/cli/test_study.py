@@ -78,6 +78,10 @@ def test_status_by_name_and_by_directory(folder, capsys):
     assert cli.run(["study", "status", "studies/mine"]) == 0
     assert capsys.readouterr().out == out
     assert "5 of 5 trials, 4 of 4 tested" in out
+    assert cli.run(["study", "show", "mine"]) == 0
+    listed = capsys.readouterr().out.splitlines()[:-1]  # the last line says how to see one of them
+    assert len(listed) == 6
+    assert "\n".join(listed) in out
     assert cli.run(["study", "status", "mine", "--watch"]) == 0
 
 

@@ -1,6 +1,9 @@
 """What cannot be converted is one clear sentence, with the corrected call, and the model stays as it was."""
 
 import copy
+import inspect
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -170,12 +173,101 @@ def test_a_shared_activation_in_a_forward_that_cannot_be_replaced_is_kept() -> N
     assert "its module has other callers, and it is a GraphModule" in sentence
 
 
-def test_a_conversion_that_fails_halfway_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = SharedAct()
-    monkeypatch.setattr("apical.convert.application._drop", lambda node: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        apical.convert_(model, "pynada")
-    assert (type(model), type(model.one), type(model.act)) == (SharedAct, nn.Linear, nn.ReLU)
+class EveryForm(nn.Module):
+    """Has what each form of conversion changes: modules, functions, code, hooks, held functions; and state."""
+
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU())
+        self.shared, self.held, self.cache = SharedAct(), F.gelu, dict[str, Tensor]()
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.last = nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor, skip: bool = False) -> Tensor:
+        self.calls += 1
+        self.cache["x"] = x
+        z = self.shared(self.stem(x))
+        if bool(z.isnan().any()) or skip:
+            return z  # type: ignore[no-any-return]
+        z = self.encoder(self.held(self.last(z)).unsqueeze(0))[0]
+        return F.silu(self.last(z)) + z * torch.sigmoid(z)
+
+
+def fingerprint(model: nn.Module) -> Any:
+    """All that a conversion could change: classes, attributes, children, hooks and values."""
+    return [
+        (
+            name,
+            id(module),
+            type(module),
+            {
+                key: repr(value) if isinstance(value, (dict, Tensor)) else id(value)
+                for key, value in vars(module).items()
+            },
+            {key: id(child) for key, child in module._modules.items()},
+        )
+        for name, module in model.named_modules()
+    ]
+
+
+class Fault(BaseException):
+    """What nobody catches by name."""
+
+
+CHANGES = re.compile(r"convert\.(_[a-z_]+|multiply_adds|rows)$|Surgery\.[a-z]+$|Application\.[a-z]+$|__post_init__$")
+"""The functions that change a model, and those that come after; each fails once, in its last call."""
+
+
+def fail_at(number: int, calls: list[str]) -> Any:
+    """A profile function that raises in the given call of a function of apical.convert, and notes all."""
+
+    def profile(frame: Any, event: str, argument: Any) -> None:
+        home = frame.f_globals.get("__name__", "")
+        if event == "call" and home.startswith("apical.convert") and not frame.f_code.co_flags & inspect.CO_GENERATOR:
+            calls.append(f"{home}.{frame.f_code.co_qualname}")
+            if len(calls) == number:
+                sys.setprofile(None)
+                raise Fault
+
+    return profile
+
+
+@pytest.mark.parametrize("unit", ["ada(alpha=learn)", "pynada"])
+def test_a_conversion_that_fails_anywhere_leaves_the_model_as_it_was(unit: str) -> None:
+    torch.manual_seed(0)
+    model, x = EveryForm().eval(), torch.randn(3, 4)
+    calls: list[str] = []
+    before, random = fingerprint(model), torch.get_rng_state()
+
+    def convert(number: int) -> bool:
+        """Whether the call of that number, and with it the conversion, failed."""
+        calls.clear()
+        torch.set_rng_state(random)
+        sys.setprofile(fail_at(number, calls))
+        try:
+            report = apical.convert_(model, unit, example_inputs=x)
+        except Fault:
+            return True
+        finally:
+            sys.setprofile(None)
+        report.undo()
+        return False
+
+    convert(0)  # what is read once is known from here on
+    assert not convert(0)
+    assert fingerprint(model) == before
+    changes = {name: 1 + number for number, name in enumerate(calls) if CHANGES.search(name)}
+    assert len(changes) > 8
+    for number in sorted({*changes.values(), *range(1, len(calls), 1 + len(calls) // 8)}):
+        failed = convert(number)
+        assert failed or number > len(calls)
+        assert fingerprint(model) == before, calls[-1]
+    with pytest.raises(ConversionError, match="does not run on example_inputs"):
+        apical.convert_(model, unit, example_inputs=torch.randn(3, 5))
+    assert fingerprint(model) == before
 
 
 def test_what_is_no_model_and_what_is_no_unit() -> None:

@@ -3,7 +3,9 @@
 Each way of writing one calls a function of torch that no other calls, so that a forward shows which of them run.
 """
 
+import contextlib
 import copy
+import math
 import pickle
 from collections import Counter
 from typing import Any
@@ -77,6 +79,8 @@ class Layer(nn.Module):
             self.act = modules[way]()
         elif way == "attribute":
             self.act = F.selu  # type: ignore[assignment]
+        elif way == "descriptor":
+            self.act = Tensor.relu  # type: ignore[assignment]
         elif way == "hook":
             self.affine.register_forward_hook(hook)
 
@@ -116,6 +120,26 @@ class Layer(nn.Module):
             return [f(z) for f in (F.rrelu,) if bool(z.isfinite().all())][0]  # noqa: RUF015
         if self.way == "lambdas":
             return LAMBDAS[bool(z.isfinite().all())](z)
+        if self.way == "closure":
+            scale = 1.0
+
+            def gated(t: Tensor) -> Tensor:
+                return scale * F.softplus(t).tanh() * t
+
+            return gated(z)
+        if self.way == "parts":
+            return torch.clamp(z, min=0) - 0.1 * F.relu(-z)
+        if self.way == "sum":
+            positive, negative = torch.clamp(z, min=0), torch.minimum(z, torch.zeros_like(z))
+            return positive + 0.1 * negative
+        if self.way == "square":
+            z = torch.relu(z)
+            return z * z
+        if self.way == "gelu":
+            inner = 0.7978845608 * (z + 0.044715 * z**3)
+            return 0.5 * z * (1 + torch.tanh(inner))
+        if self.way == "erf":
+            return 0.5 * z * (1 + torch.erf(z / math.sqrt(2)))
         if self.way == "statements":
             e = torch.expm1(-z)
             z = z / (2 + e)
@@ -220,23 +244,28 @@ class Stack(nn.Module):
 
 
 KINDS = {
-    "formula": "gelu", "learned": "Learned", "wrapper": "hardswish", "attribute": "selu", "function": "elu",
-    "method": "relu", "helper": "mish", "inline": "silu", "made": "celu", "named": "celu", "global": "leaky_relu",
-    "listed": "selu", "loose": "Loose", "operator": "silu", "table": "hardswish", "getattr": "hardswish",
-    "condition": "gelu", "lambda": "gelu", "comprehension": "relu", "call": "selu", "picked": "relu6",
-    "several": "rrelu", "lambdas": "leaky_relu", "statements": "silu", "mask": "relu", "hook": "mish",
+    "formula": "gelu", "learned": "Learned", "wrapper": "hardswish", "attribute": "selu", "descriptor": "relu",
+    "function": "elu", "method": "relu", "helper": "mish", "inline": "silu", "made": "celu", "named": "celu",
+    "global": "leaky_relu", "listed": "selu", "loose": "Loose", "operator": "silu", "table": "hardswish",
+    "getattr": "hardswish", "condition": "gelu", "lambda": "gelu", "comprehension": "relu", "call": "selu",
+    "picked": "relu6", "several": "rrelu", "lambdas": "leaky_relu", "statements": "silu", "mask": "relu",
+    "hook": "mish", "closure": "mish", "parts": "leaky_relu", "sum": "leaky_relu", "square": "formula",
+    "gelu": "gelu", "erf": "gelu",
 }  # fmt: skip
 WAYS = tuple(KINDS)
-REACHED = WAYS[8:]
-LEFT = ("picked", "several", "lambdas", "statements", "mask", "hook")
-"""What is picked at run time, spread over statements or called by a hook: listed and left, unless a graph shows it."""
+REACHED = WAYS[9:]
+SPREAD = ("statements", "sum", "square", "gelu")
+"""What several statements compute: converted as a whole where a graph shows it, and else listed and left whole."""
+LEFT = ("picked", "several", "lambdas", "mask", "hook", *SPREAD)
+"""What is picked at run time or called by a hook is listed and left too."""
 
 CALLS: dict[Any, str] = {
     torch.tanh: "gelu", torch.sigmoid: "Learned", F.hardtanh: "hardswish", F.selu: "selu", F.elu: "elu",
     Tensor.relu_: "relu", F.softplus: "mish", torch.exp: "silu", F.celu: "celu", F.leaky_relu: "leaky_relu",
     torch.cos: "Loose", torch.ops.aten.silu: "silu", F.hardswish: "hardswish", F.gelu: "gelu",
     torch.clamp_min: "relu", F.relu6: "relu6", F.rrelu: "rrelu", torch.where: "leaky_relu", torch.expm1: "silu",
-    Tensor.__setitem__: "relu", F.mish: "mish", torch.selu: "selu",
+    Tensor.__setitem__: "relu", F.mish: "mish", torch.selu: "selu", Tensor.relu: "relu", torch.clamp: "leaky_relu",
+    torch.relu: "formula", torch.erf: "gelu",
 }  # fmt: skip
 FORWARDS: tuple[type[Layer], ...] = (Plain, Optional, Branching, Split)
 
@@ -302,11 +331,11 @@ def test_the_report_is_what_runs(model: nn.Module, unit: str, shown: bool) -> No
         assert running(model, x) == before
         return
     left = running(model, x)
-    assert left == Counter(row.kind for row in report.kept)
+    assert left == Counter(row.kind for row in report.kept if "a part of" not in row.reason)
     assert before - left == Counter(row.kind for row in report.converted)
     assert all(row.reason for row in report.kept)
     if unit == "ada" or shown:
-        assert len(report.kept) <= left_ways(model)
+        assert sum(left.values()) <= left_ways(model)
     after = model(x)
     assert torch.equal(pickle.loads(pickle.dumps(model))(x), after)
     report.undo()
@@ -331,15 +360,32 @@ def test_every_way_in_every_forward(way: str, forward: type[Layer]) -> None:
 
 
 @pytest.mark.parametrize("shown", [False, True])
-@pytest.mark.parametrize("way", ["lambdas", "statements", "mask", "hook", "call"])
+@pytest.mark.parametrize("way", ["lambdas", "mask", "hook", "call", *SPREAD])
 @pytest.mark.parametrize("forward", FORWARDS)
 def test_what_stays_is_listed_beside_what_does_not(way: str, forward: type[Layer], shown: bool) -> None:
     model, x = nn.Sequential(forward(way, ""), nn.Linear(WIDTH, WIDTH), nn.GELU()), torch.randn(3, WIDTH)
+    layer, stays = model[0], way in LEFT and not (way in SPREAD and forward is Plain)
+    before = layer(x)
     report = apical.convert_(model, "ada", example_inputs=x if shown else None)
-    rows = report.kept if way in LEFT else report.converted
+    rows = [row for row in (report.kept if stays else report.converted) if "a part of" not in row.reason]
     assert [row.kind for row in rows if row.name != "2"] == [KINDS[way]]
-    assert str(report).startswith("1 of 2" if way in LEFT else "2 of 2")
-    assert sum(running(model, x).values()) == (way in LEFT)
+    assert str(report).startswith("1 of 2" if stays else "2 of 2")
+    assert sum(running(model, x).values()) == stays
+    if stays:
+        assert torch.equal(layer(x), before)
+    elif forward is Plain:
+        assert torch.allclose(layer(x), apical.ADA()(layer.norm(layer.affine(x))), atol=1e-6)
+
+
+@pytest.mark.parametrize("way", [way for way in SPREAD if KINDS[way] != "formula"])
+@pytest.mark.parametrize("forward", FORWARDS)
+@pytest.mark.parametrize("kinds", [["formula"], ["tanh", "relu", "softplus"]])
+def test_no_choice_of_kinds_takes_a_part_out_of_a_formula(way: str, forward: type[Layer], kinds: list[str]) -> None:
+    model, x = nn.Sequential(forward(way, ""), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Softplus()), torch.randn(3, WIDTH)
+    layer, before = model[0], model[0](x)
+    with contextlib.suppress(ConversionError):
+        apical.convert_(model, "ada", kinds=kinds)
+    assert torch.equal(layer(x), before)
 
 
 class Positive(nn.Module):
@@ -403,10 +449,11 @@ class Steps(nn.Module):
         return torch.softmax(h.clamp(min=-1e4), -1) * F.relu(self.second.weight).sum()
 
 
-STEPS = {
-    "gate": ["sigmoid", "silu"], "constant": ["relu"], "cast": ["relu"], "new": ["relu"], "leaky": ["leaky_relu"],
-    "sine": ["sin"], "norm": [], "other": [],
+STEPS: dict[str, tuple[list[str], list[str]]] = {
+    "gate": (["silu"], []), "constant": (["relu"], []), "cast": (["relu"], []), "new": ([], ["relu"]),
+    "leaky": ([], ["leaky_relu"]), "sine": ([], ["sin"]), "norm": ([], []), "other": ([], []),
 }  # fmt: skip
+"""What is converted beside the GELU, and what is kept: values that are assigned in place stay."""
 
 
 @pytest.mark.parametrize("shown", [False, True])
@@ -415,9 +462,12 @@ def test_steps_are_followed_and_arithmetic_is_not_an_activation(way: str, shown:
     model, x = Steps(way), torch.randn(3, 4)
     before = model(x)
     report = apical.convert_(model, "ada", example_inputs=x if shown else None)
-    kept = [row for row in report.kept if row.before != "Sigmoid" or way == "gate"]
-    assert [row.kind for row in kept] == STEPS[way]
-    assert [row.kind for row in report.converted] == ["gelu"]
+    converted, kept = STEPS[way]
+    assert [row.kind for row in report.kept if row.before != "Sigmoid"] == kept
+    assert sorted(row.kind for row in report.converted) == sorted([*converted, "gelu"])
+    if converted:
+        inner = apical.ADA()(model.first(x))
+        assert torch.allclose(model(x), apical.ADA()(model.second(inner)), atol=1e-6)
     assert torch.equal(copy.deepcopy(model)(x), model(x))
     report.undo()
     assert torch.equal(model(x), before)
@@ -523,9 +573,12 @@ class Outside(nn.Module):
 
 
 def test_functions_outside_the_class_are_read() -> None:
-    report = apical.convert_(Outside(), "ada")
-    assert [row.kind for row in report.kept] == ["silu"]
+    model, x = Outside(), torch.randn(3, WIDTH)
+    report = apical.convert_(model, "ada")
+    assert [row.kind for row in report.converted] == ["relu", "silu"]
     assert report.details == {}
+    ada = apical.ADA()
+    assert torch.allclose(model(x), ada(ada(model.affine(x)) @ model.affine.weight), atol=1e-6)
     report = apical.convert_(OutOfReach("outside"), "ada")
     assert [row.kind for row in report.kept] == ["gelu"]
     assert "called in matmul_then_gelu, outside its class" in report.kept[0].reason
@@ -555,8 +608,34 @@ def test_a_layer_given_to_a_function_still_runs(unit: str, shown: bool) -> None:
     report = apical.convert_(model, unit, example_inputs=x if shown else None)
     model(x).sum().backward()
     assert model.first.weight.grad is not None  # type: ignore[union-attr]
-    assert [row.name for row in report.kept] == ["relu"]
-    assert report.kept[0].reason.count("in a function that is called there") == 1
+    assert len(report.converted) == 2
+    assert not report.kept
+
+
+class TwoActs(nn.Module):
+    """One name for a module in one branch, and for a function in the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.affine, self.wide = nn.Linear(WIDTH, WIDTH), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.affine(x)
+        if bool(z.isnan().any()):
+            act = nn.CELU()
+        else:
+
+            def act(t: Tensor) -> Tensor:  # type: ignore[no-redef]
+                return F.gelu(t)
+
+        return act(z)  # type: ignore[no-any-return]
+
+
+def test_a_name_with_two_values_stands_for_neither() -> None:
+    model, x = TwoActs(), torch.randn(3, WIDTH)
+    report = apical.convert_(model, "ada")
+    assert [row.kind for row in report.converted] == ["gelu"]
+    assert torch.allclose(model(x), apical.ADA()(model.affine(x)))
 
 
 def test_a_parents_method_is_read() -> None:

@@ -76,13 +76,14 @@ class Watch(TorchFunctionMode):
         self.stack: list[nn.Module] = []
         self.events: list[Event] = []
         self.branches: list[Tensor] = []
+        self.ends = {id(branch.activation) for branch in model.modules() if isinstance(branch, ApicalBranch)}
         for module in self.names:
             module.register_forward_pre_hook(lambda module, args: self.stack.append(module))
             module.register_forward_hook(self.leave)
 
     def leave(self, module: nn.Module, args: Any, result: Any) -> None:
         self.stack.pop()
-        if isinstance(module, ApicalBranch):
+        if isinstance(module, ApicalBranch) or id(module) in self.ends:
             self.branches.append(result)
         outer = any(is_activation(each) or is_ours(each) for each in self.stack)
         if is_activation(module) and not outer and isinstance(result, Tensor):

@@ -1,5 +1,7 @@
 """Pyramidal units: what becomes a neuron, and that it is Eq. 12 with the original path as its basal branch."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,6 +9,7 @@ from torch.nn import functional as F
 
 import apical
 from apical.convert.branch import ApicalBranch
+from apical.errors import ConversionError
 from apical.nn.layers import Neuron
 
 UNIT = "pynada(alpha=0.5)"
@@ -382,3 +385,94 @@ def test_a_shortcut_that_pools_first_does_not_feed_the_neuron(shown: bool) -> No
     assert [row.converted for row in report.rows] == [True, True]
     assert torch.equal(model(x), before)
     assert model.conv2_apical.affine.in_channels == 4  # type: ignore[union-attr, operator]
+
+
+MOVES: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
+    "view": lambda z, norm: norm(z).view(z.size(0), -1),
+    "permute": lambda z, norm: z.permute(0, 2, 3, 1).flatten(1, 2),
+    "pool": lambda z, norm: F.max_pool2d(norm(z), 2).mean((2, 3)),
+    "select": lambda z, norm: norm(z)[:, :, 1:-1].transpose(1, 2),
+    "norm between": lambda z, norm: norm(z.flatten(0, 1)).view(z.shape),
+    "chunk": lambda z, norm: z.chunk(2, 1)[0],
+    "split": lambda z, norm: torch.split(norm(z), [2, 4], 1)[1],
+}
+
+
+class Rearranged(nn.Module):
+    """An affine layer, something that moves its values, and an activation."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        between = way == "norm between"  # as in LeViT
+        self.layer: nn.Module = nn.Linear(6, 6) if between else nn.Conv2d(3, 6, 3)
+        self.norm: nn.Module = nn.BatchNorm1d(6) if between else nn.BatchNorm2d(6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(MOVES[self.way](self.layer(x), self.norm))
+
+
+@pytest.mark.parametrize("way", list(MOVES))
+@pytest.mark.parametrize("shown", [False, True])
+def test_values_that_are_moved_between_the_layer_and_the_activation(way: str, shown: bool) -> None:
+    model, x = Rearranged(way).eval(), torch.randn(2, 3, 6, 6)
+    before = model(x)
+    report = apical.convert_(model, UNIT, keep_function=True, example_inputs=x if shown else None)
+    assert str(report).startswith("1 of 1 activation converted")
+    assert torch.equal(model(x), before)
+    branch = next(module for module in model.modules() if isinstance(module, ApicalBranch))
+    with torch.no_grad():
+        for parameter in branch.parameters():
+            parameter.normal_()
+    moved = MOVES[way](branch.affine(x), branch.norm if branch.norm is not None else nn.Identity())
+    assert torch.allclose(model(x), before + apical_ada(moved), atol=1e-5)
+    report.undo(discard=True)
+    assert torch.equal(model(x), before)
+
+
+def test_one_value_per_channel_is_refused_where_channels_are_moved() -> None:
+    with pytest.raises(ConversionError, match="one value per channel needs the layer's channels, but values are"):
+        apical.convert_(Rearranged("permute"), "pynada(alpha=learn,scope=channel)")
+
+
+class Bent(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(super().forward(x))
+
+
+class BentByCall(nn.Linear):
+    def __call__(self, *args: Tensor) -> Tensor:
+        return F.relu(super().__call__(*args))
+
+
+class Scaled(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 0.5 * super().forward(x)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("kind", [Bent, BentByCall, Scaled])
+def test_a_layer_that_activates_itself_feeds_no_neuron(kind: type[nn.Linear], shown: bool) -> None:
+    model, x = nn.Sequential(kind(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU()), torch.randn(3, 4)
+    report = apical.convert_(model, UNIT, example_inputs=x if shown else None)
+    (second,) = [row for row in report.rows if row.name == "1"]
+    assert second.converted == (kind is Scaled)
+    assert second.converted or kind.__name__ in second.reason
+
+
+class MaskedInPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.first(x)
+        z[z < -1] = -1
+        return F.relu(self.second(F.gelu(z)))
+
+
+def test_what_is_assigned_in_place_lies_between_the_layer_and_the_activation() -> None:
+    report = apical.convert_(MaskedInPlace(), UNIT, example_inputs=torch.randn(3, 4))
+    (gelu,) = [row for row in report.kept if row.kind == "gelu"]
+    assert gelu.reason == "it is fed by an assignment in place, not by an affine layer"
+    assert [row.kind for row in report.converted] == ["relu"]

@@ -42,7 +42,7 @@ def test_the_table_shows_every_activation_and_why_it_was_kept() -> None:
         ["name", "before", "after", "reason"],
         ["stem.2", "Conv2d + BatchNorm2d + ReLU", "PyramidalConv2d"],
         ["relu", "Conv2d + BatchNorm2d + sum + relu()", "pyramidal neuron: apical branch added"],
-        ["elu", "elu()", "kept", "it is fed by mean, not by an affine layer"],
+        ["elu", "elu()", "kept", "it is fed by mul, not by an affine layer"],
     ]
     assert len({line.index(word) for line, word in zip(lines[4:], ["Conv2d", "Conv2d", "elu()"], strict=True)}) == 1
 
@@ -100,8 +100,8 @@ class Watched(nn.Module):
         self.act = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.act(x) + F.relu(x - 100) + torch.sigmoid(x)
-        return self.act(-x).relu() + y
+        y = self.act(x), F.relu(x - 100), torch.sigmoid(x)
+        return torch.stack([*y, self.act(-x).relu()])
 
 
 def test_the_shares_are_those_of_the_inputs_of_each_call() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import apical
-from apical.errors import ConversionError
+from apical.errors import ApicalError, ConversionError
 
 
 class Gated(nn.Module):
@@ -140,6 +140,23 @@ def test_what_is_no_saved_conversion(content: str, tmp_path: Path) -> None:
     file.write_text(content)
     with pytest.raises(ConversionError, match=r"give what report.save wrote"):
         apical.convert.load(network(), file)
+
+
+@pytest.mark.parametrize("part", ["unit", "root", "kinds", "also", "activations", "kept", "entry", "name", "place"])
+@pytest.mark.parametrize("value", [5, {}, [5], [["nonsense"]], 1.5])
+def test_a_saved_conversion_of_another_form_is_refused_in_one_sentence(part: str, value: Any, tmp_path: Path) -> None:
+    apical.convert_(network(), "ada").save(tmp_path / "conversion.json")
+    document = json.loads((tmp_path / "conversion.json").read_text())
+    (record,) = document["conversions"]
+    if part == "entry":
+        record["activations"][0] = value
+    elif part in ("name", "place"):
+        record["activations"][0][part] = value
+    else:
+        record[part] = value
+    with pytest.raises(ApicalError) as refused:
+        apical.convert.load(network(), document)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_lightning_checkpoint_loads_with_its_conversion(tmp_path: Path) -> None:

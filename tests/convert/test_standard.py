@@ -167,7 +167,7 @@ def test_where_the_width_is_not_known_an_alpha_per_channel_says_so() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.MaxPool1d(2), nn.ReLU())
     report = apical.convert_(model, "ada(alpha=learn,scope=channel)")
     assert [row.name for row in report.kept] == ["3"]
-    assert "needs the layer's width, but it is fed by 2 (MaxPool1d)" in report.kept[0].reason
+    assert "needs the layer's width, but it is fed by 1 (ReLU)" in report.kept[0].reason
 
 
 def test_a_model_that_is_an_activation_is_replaced_as_a_whole() -> None:

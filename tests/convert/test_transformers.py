@@ -1,6 +1,7 @@
 """Converted Transformers models: saved with their configuration, loaded by apical.hub; and Lightning's checkpoints."""
 
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,23 @@ def test_plain_from_pretrained_says_what_is_missing(tmp_path: Path, caplog: Any)
     transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
     logger.removeHandler(caplog.handler)
     assert "converted_load_with_apical_hub_from_pretrained" in caplog.text
+
+
+@pytest.mark.parametrize("cls", ["GPT2LMHeadModel", "AutoModelForCausalLM"])
+def test_plain_from_pretrained_warns_once_apical_is_registered(cls: str, tmp_path: Path) -> None:
+    model = gpt2()
+    model.save_pretrained(tmp_path / "plain")
+    apical.convert_(model, "ada")
+    model.save_pretrained(tmp_path / "converted")
+    apical.register("transformers")
+    apical.register("transformers")
+    with pytest.warns(UserWarning, match=r"was converted by apical.*load it with apical\.hub\.from_pretrained") as seen:
+        getattr(transformers, cls).from_pretrained(tmp_path / "converted")
+    assert sum("converted by apical" in str(each.message) for each in seen) == 1
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="the model in")
+        getattr(transformers, cls).from_pretrained(tmp_path / "plain")
+        apical.hub.from_pretrained(getattr(transformers, cls), tmp_path / "converted")
 
 
 def test_auto_classes_plain_models_and_other_weights(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A module or function that maps elementwise is one activation, whatever it computes inside."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -253,3 +254,160 @@ def test_the_report_says_what_the_change_costs() -> None:
     assert report.cost.parameters == (325, 545)
     assert report.cost.multiply_adds == (900, 1500)
     assert str(report).endswith("parameters: 325 -> 545; multiply-adds: 900 -> 1.5 k")
+
+
+class Rounds(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (torch.round(4 * x) / 4 - x).detach()
+
+
+def test_a_quantiser_is_listed_and_stays_unless_it_is_named() -> None:
+    def build() -> nn.Sequential:
+        return nn.Sequential(nn.Linear(4, 4), Rounds(), nn.ReLU())
+
+    report = apical.convert_(build(), "ada")
+    assert [(row.kind, row.asked) for row in report.kept] == [("Rounds", False)]
+    assert [row.kind for row in report.converted] == ["relu"]
+    assert [row.kind for row in apical.convert_(build(), "ada", kinds=["Rounds"]).converted] == ["Rounds"]
+    assert len(apical.convert_(build(), "ada", also=[Rounds]).converted) == 2
+
+
+class Shares(nn.Module):
+    """One module as a part of a formula, and for itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu, self.first, self.second = nn.ReLU(), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        h = self.relu(h) - 0.1 * self.relu(-h)
+        return self.relu(self.second(h))
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_a_module_in_a_formula_is_not_changed_there_with_another_call_of_it(unit: str) -> None:
+    report = apical.convert_(Shares(), unit)
+    assert [row.kind for row in report.converted] == ["leaky_relu"]
+    (kept,) = report.kept
+    assert kept.reason == "its module is a part of leaky_relu too"
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+
+class InALoop(Layers):
+    """One place of the source that runs once for each layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+            x = x * torch.sigmoid(x)
+        return x
+
+
+class InAMethod(Layers):
+    def act(self, x: Tensor) -> Tensor:
+        gate = torch.sigmoid(x)
+        return x * gate
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second, third = self.layers
+        return self.act(third(self.act(second(self.act(first(x))))))
+
+
+class LoopInTraining(Layers):
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = F.relu(layer(F.dropout(x, 0.0)) if self.training else layer(x)) ** 2
+        return x
+
+
+@pytest.mark.parametrize("network", [InALoop, InAMethod, LoopInTraining])
+@pytest.mark.parametrize("inputs", [None, torch.randn(2, 4)])
+def test_a_formula_that_runs_several_times_is_converted_each_time(network: type[Layers], inputs: Tensor | None) -> None:
+    model, x = network(), torch.randn(5, 4)
+    before, expected = model(x), x
+    report = apical.convert_(model, "ada(alpha=0.5)", example_inputs=inputs)
+    assert len(report.converted) == 3
+    for layer in model.layers:
+        expected = apical.functional.ada(layer(expected), 0.5)
+    for training in (True, False):
+        torch.testing.assert_close(model.train(training)(x), expected)
+    report.undo()
+    assert torch.equal(model.train()(x), before)
+    assert len(apical.convert_(network(), "pynada", example_inputs=inputs).converted) == 3
+
+
+def method(layer: nn.Module, x: Tensor, _: nn.Module) -> Tensor:
+    h = layer(x)
+    h[:, 2:].relu_()
+    return h
+
+
+def flat(layer: nn.Module, x: Tensor, _: nn.Module) -> Tensor:
+    h = layer(x)
+    h.view(-1).clamp_(min=0)
+    return h
+
+
+def function(layer: nn.Module, x: Tensor, _: nn.Module) -> Tensor:
+    h = layer(x)
+    F.relu(h.t(), inplace=True)
+    return h
+
+
+def half(layer: nn.Module, x: Tensor, _: nn.Module) -> Tensor:
+    h = layer(x)
+    first, _second = h.chunk(2, -1)
+    first.relu_()
+    return h
+
+
+def product(layer: nn.Module, x: Tensor, _: nn.Module) -> Tensor:
+    h = layer(x)
+    part = h[:, :2]
+    part.mul_(part.sigmoid())
+    return h
+
+
+def called(layer: nn.Module, x: Tensor, act: nn.Module) -> Tensor:
+    h = layer(x)
+    act(h[:, 2:])
+    return h
+
+
+class OnAView(Layers):
+    write: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inplace = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(self.layers[1](type(self).write(self.layers[0], x, self.inplace)))
+
+
+@pytest.mark.parametrize("write", [method, flat, function, half, product, called])
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_what_writes_into_a_view_is_listed_and_still_writes(write: Any, unit: str) -> None:
+    network = type("Network", (OnAView,), {"write": staticmethod(write)})
+    model, x = network(), torch.randn(5, 4)
+    report = apical.convert_(model, unit, kinds=["gelu", "relu", "silu"])
+    assert "gelu" in [row.kind for row in report.converted]
+    assert [row.reason for row in report.kept if "view" in row.reason]
+    if unit == "ada":
+        with torch.no_grad():  # autograd refuses to write into one of several views
+            h = write(model.layers[0], x, nn.ReLU(inplace=True))
+            torch.testing.assert_close(model(x), apical.functional.ada(model.layers[1](h), 1.0))
+
+
+def test_what_is_in_place_on_a_view_that_alone_is_read_later_is_converted() -> None:
+    class Flat(OnAView):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inplace(self.layers[0](x).flatten(1))  # type: ignore[no-any-return]
+
+    assert len(apical.convert_(Flat(), "ada").converted) == 1

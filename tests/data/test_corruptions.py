@@ -1,5 +1,7 @@
 """The corruptions of the ablation study."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apical import data
-from apical.data.corruptions import KINDS, Imbalance, InputNoise, LabelNoise, Subset, corrupt, parse
+from apical.data.corruptions import KINDS, Few, Imbalance, InputNoise, LabelNoise, Resplit, Subset, corrupt, parse
 from apical.errors import InvalidArgumentError
+from apical.train import Execution, TrialSpec, stack_key
+from apical.train.trial import open_data
 
 DIGITS = data.load("digits")
 
@@ -136,3 +140,61 @@ def test_a_subset_keeps_seeded_samples_of_each_split_in_order():
 def test_a_subset_of_no_samples_is_refused():
     with pytest.raises(InvalidArgumentError, match="samples is 0, but it must be at least 1"):
         parse("subset(samples=0)")
+
+
+@pytest.mark.parametrize("per_class", [1, 10, 30])
+def test_few_keeps_so_many_of_each_class_for_training_and_validation(per_class):
+    few = corrupt(DIGITS, Few(per_class=per_class, seed=3))
+    assert np.bincount(few.train.labels).tolist() == [per_class] * 10
+    most = np.bincount(DIGITS.validation.labels)
+    assert np.bincount(few.validation.labels).tolist() == np.minimum(per_class, most).tolist()
+    assert set(few.train.ids) <= set(DIGITS.train.ids)
+    assert set(few.validation.ids) <= set(DIGITS.validation.ids)
+    assert np.array_equal(few.test.ids, DIGITS.test.ids)
+    other = corrupt(DIGITS, Few(per_class=per_class, seed=4))
+    assert set(few.train.ids) != set(other.train.ids)
+    with pytest.raises(InvalidArgumentError, match="has no classes"):
+        corrupt(data.load("sin"), Few())
+    with pytest.raises(InvalidArgumentError, match="per_class is 0, but it must be at least 1"):
+        Few(per_class=0)
+
+
+@pytest.mark.parametrize("name", ["digits", "iris", "wine", "breast-cancer", "diabetes"])
+def test_resplit_has_every_sample_in_one_split(name):
+    whole = data.load(name)
+    one, other = (corrupt(whole, Resplit(seed=seed)) for seed in (1, 2))
+    for new in (one, other):
+        ids = [i for split in new.splits.values() for i in split.ids]
+        assert sorted(ids) == sorted(i for split in whole.splits.values() for i in split.ids)
+        assert [len(s) for s in new.splits.values()] == [len(s) for s in whole.splits.values()]
+        labels = {i: y for s in whole.splits.values() for i, y in zip(s.ids, s.labels.tolist(), strict=True)}
+        assert all(labels[i] == y for s in new.splits.values() for i, y in zip(s.ids, s.labels.tolist(), strict=True))
+    assert set(one.test.ids) != set(other.test.ids)
+
+
+def test_resplit_stands_in_front_of_label_noise():
+    with pytest.raises(InvalidArgumentError, match="write resplit in front of label-noise"):
+        corrupt(DIGITS, "label-noise(fraction=0.1)", "resplit()")
+    corrupt(DIGITS, "resplit()", "label-noise(fraction=0.1)")
+
+
+def test_by_trial_the_seed_of_the_trial_draws():
+    assert Few(per_class=5).for_trial(9) == Few(per_class=5, seed=9)
+    assert Few(per_class=5, by_trial=False).for_trial(9) == Few(per_class=5, by_trial=False)
+    assert LabelNoise(fraction=0.1).for_trial(9) == LabelNoise(fraction=0.1)
+    spec = TrialSpec(data="digits", model="mlp-1", corruptions=("few(per_class=5)",), batch=2000)
+    first, second = (open_data(replace(spec, seed=seed), Execution()) for seed in (1, 2))
+    assert set(first.train.ids) != set(second.train.ids)
+    assert stack_key(replace(spec, seed=1)) != stack_key(replace(spec, seed=2))
+    toy = replace(spec, data="xor", model="neuron", loss="squared", corruptions=())
+    assert stack_key(replace(toy, seed=1)) == stack_key(replace(toy, seed=2))
+    drawn = replace(toy, corruptions=("few(per_class=1)",))
+    assert stack_key(replace(drawn, seed=1)) != stack_key(replace(drawn, seed=2))
+
+
+@pytest.mark.parametrize("name", ["iris", "wine", "breast-cancer", "diabetes"])
+def test_columns_of_tables_are_standard(name):
+    loaded = data.load(name)
+    table = torch.cat([split.inputs(range(len(split))) for split in loaded.splits.values()])
+    torch.testing.assert_close(table.mean(0), torch.zeros(table.shape[1]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(table.std(0, correction=0), torch.ones(table.shape[1]), atol=1e-4, rtol=0)

@@ -24,7 +24,8 @@ def load(name, fabricate, **how):
 def test_the_names_are_those_of_the_design():
     expected = (
         "fashion-mnist moroco utkface-gender utkface-age crema-d tiny-imagenet imagenet digits xor and or "
-        "parity-3 parity-4 parity-5 sin sinc"
+        "parity-3 parity-4 parity-5 sin sinc china-64 flower-64 portrait-64 china-128 flower-128 portrait-128 "
+        "tones tones-other iris wine breast-cancer diabetes"
     )
     assert expected.split() == NAMES
     assert apical.data is data
@@ -36,9 +37,11 @@ def test_the_public_names_are_frozen():
         "Batches",
         "Corruption",
         "DataSet",
+        "Few",
         "Imbalance",
         "InputNoise",
         "LabelNoise",
+        "Resplit",
         "Split",
         "Subset",
         "corrupt",

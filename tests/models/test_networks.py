@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from apical import ADA, Unit, models
+from apical.errors import InvalidArgumentError
 from apical.models.resnet import BASIC, ApicalResNet, ResNet
 from apical.nn.kinds import PAPER
 
@@ -57,7 +58,7 @@ def test_longer_dendrites_for_every_pyramidal_kind(name: str, kind: str, small: 
 STARTS = {
     "mlp-1": (1.0, 0.1), "mlp-2": (1.0, 1.0), "mlp-approx": (1.0, 1.0), "lenet": (0.1, 0.7), "vgg-9": (0.5, 1.0),
     "resnet-18": (0.5, 0.5), "resnet-50": (0.5, 0.5), "char-cnn": (0.5, 0.5), "char-cnn-se": (0.5, 0.5),
-    "neuron": (1.0, 1.0),
+    "neuron": (1.0, 1.0), "mlp-deep": (1.0, 1.0), "coordinates": (1.0, 1.0),
 }  # fmt: skip
 
 
@@ -76,7 +77,8 @@ def test_weights_are_xavier_uniform_and_biases_zero(name: str, small: Make) -> N
         if not isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding)):
             continue
         layer: Any = module
-        assert getattr(layer, "bias", None) is None or layer.bias.eq(0).all(), key
+        zero = getattr(layer, "bias", None) is None or layer.bias.eq(0).all()
+        assert zero != (name == "coordinates"), key
         branches = [layer.basal_weight, layer.apical_weight] if hasattr(layer, "basal_weight") else [layer.weight]
         for weight in branches:  # fans are counted per branch
             fans = (weight.shape[0] + weight.shape[1]) * weight[0, 0].numel()
@@ -97,6 +99,33 @@ def test_rows_of_a_study_start_from_the_same_weights(name: str, small: Make) -> 
             assert torch.equal(pynada[own], weight), key
         else:
             assert torch.equal(pynada[own][: len(weight)], weight), key
+
+
+def test_fourier_features_are_sines_and_cosines_of_seeded_frequencies() -> None:
+    one, same, other = (models.create("coordinates", "relu", seed=s, features=400, scale=3.0) for s in (1, 1, 2))
+    assert torch.equal(one.encoding.frequencies, same.encoding.frequencies)
+    assert not torch.equal(one.encoding.frequencies, other.encoding.frequencies)
+    assert one.encoding.frequencies.std().item() == pytest.approx(3.0, rel=0.1)
+    x = torch.rand(6, 2) * 2 - 1
+    angle = 2 * torch.pi * x @ one.encoding.frequencies.t()
+    torch.testing.assert_close(one.encoding(x), torch.cat([angle.sin(), angle.cos()], 1))
+    assert "encoding.frequencies" in one.state_dict()
+    assert not any(p is one.encoding.frequencies for p in one.parameters())
+
+
+@pytest.mark.parametrize(
+    ("dims", "sentence"),
+    [
+        ({"features": -1}, "features is -1, but coordinates needs a whole number of at least 0"),
+        ({"scale": 0.0}, "scale is 0.0, but coordinates needs a number above 0"),
+        ({"depth": 0}, "depth is 0, but coordinates needs a whole number of at least 1"),
+        ({"width": 2.5}, "width is 2.5, but coordinates needs a whole number of at least 1"),
+        ({"initial": "kaiming"}, "weights is 'kaiming', but must be one of xavier, he, siren, data"),
+    ],
+)
+def test_coordinates_say_what_they_need(dims: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=sentence):
+        models.create("coordinates", "relu", **dims)
 
 
 def test_lenet_may_have_another_unit_in_its_dense_layers() -> None:

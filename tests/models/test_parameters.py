@@ -70,6 +70,8 @@ COUNTS = {
     "mlp-1": (dense(784, 100), dense(100, 10)),
     "mlp-2": (dense(784, 100) + dense(100, 10), dense(10, 10)),
     "mlp-approx": (dense(1, 20), dense(20, 1)),
+    "mlp-deep": (dense(784, 100) + 3 * dense(100, 100), dense(100, 10)),
+    "coordinates": (dense(2, 128) + 2 * dense(128, 128), dense(128, 3)),
     "lenet": (conv(1, 6, 5, 5) + conv(6, 16, 5, 5) + dense(16 * 5 * 5, 120) + dense(120, 84), dense(84, 10)),
     "vgg-9": vgg_9(),
     "resnet-18": resnet_18(),

@@ -32,9 +32,9 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> str:
     return "own-net"
 
 
-def test_the_names_of_the_papers_networks() -> None:
-    expected = "mlp-1 mlp-2 mlp-approx lenet vgg-9 resnet-18 resnet-50 char-cnn char-cnn-se neuron"
-    assert list(models.list())[:10] == expected.split()
+def test_the_names_of_the_networks() -> None:
+    expected = "mlp-1 mlp-2 mlp-approx mlp-deep lenet vgg-9 resnet-18 resnet-50 char-cnn char-cnn-se neuron coordinates"
+    assert list(models.list())[:12] == expected.split()
 
 
 def test_users_register_networks(registered: str) -> None:
@@ -54,8 +54,8 @@ def test_a_network_says_where_alpha_starts_and_whether_it_stacks(monkeypatch: py
     assert str(written_out) == "pyramidal(basal=gelu,apical=ada(alpha=learn,alpha_init=0.3))"
     assert str(models.unit_for("own-net", "elu")) == "elu"
     assert models.stacks("own-net")
-    assert [name for name in models.list()[:10] if models.stacks(name)] == [
-        "mlp-1", "mlp-2", "mlp-approx", "lenet", "neuron"
+    assert [name for name in models.list()[:12] if models.stacks(name)] == [
+        "mlp-1", "mlp-2", "mlp-approx", "mlp-deep", "lenet", "neuron", "coordinates"
     ]  # fmt: skip
     assert not models.stacks("package.that.is:nowhere")
 
@@ -123,7 +123,7 @@ def test_a_factory_by_its_path_works_wherever_a_name_does(tmp_path: Path, monkey
             "lenet-5",
             "ada",
             {},
-            "unknown network 'lenet-5'; did you mean 'lenet'\\? available: mlp-1, .*char-cnn-se, neuron; ",
+            "unknown network 'lenet-5'; did you mean 'lenet'\\? available: mlp-1, .*char-cnn-se, neuron, coordinates; ",
         ),
         ("xyz", "ada", {}, "unknown network 'xyz'; available: mlp-1"),
         ("xyz(a=1)", "ada", {}, r"unknown network 'xyz\(a=1\)'; available: mlp-1"),
@@ -133,7 +133,7 @@ def test_a_factory_by_its_path_works_wherever_a_name_does(tmp_path: Path, monkey
             {},
             r"'mlp-1\(hidden=6\)': name 'mlp-1' alone, .*dims = { hidden = 6 } in the",
         ),
-        ("lenet", "ada", {"classes": 3}, "'lenet' has no 'classes': its dimensions are in_channels=1, image_size=32"),
+        ("lenet", "ada", {"classes": 3}, "'lenet' has no dimension 'classes'; available: in_channels=1, image_size=32"),
         ("lenet", "aad", {}, "unknown unit 'aad'; did you mean 'ada'"),
         ("lenet", None, {}, "invalid unit None"),
         ("lenet", "ada", {"image_size": 15}, "image_size is 15, but lenet needs images of 16 pixels or more"),
@@ -146,8 +146,13 @@ def test_a_factory_by_its_path_works_wherever_a_name_does(tmp_path: Path, monkey
         ("resnet-18", "ada", {"skip": "none"}, "skip is 'none', but must be 'identity' or 'apical'"),
         ("resnet-18", "ada", {"skip": "apical"}, "no apical dendrite to lengthen: use a pyramidal unit"),
         ("resnet-18", "pynada", {"reach": 3}, "reach is 3, but only longer apical dendrites have one"),
-        ("resnet-18", "pynada", {"skip": "apical", "reach": 0}, "reach is 0, but must be a number of layers from 1 on"),
-        ("resnet-18", "ada", {"width": 0}, "width is 0, but must be a number of channels from 1 on; ResNet-18 has 64"),
+        (
+            "resnet-18",
+            "pynada",
+            {"skip": "apical", "reach": 0},
+            "reach is 0, but must be a number of layers of at least 1",
+        ),
+        ("resnet-18", "ada", {"width": 0}, "width is 0, but must be a whole number of at least 1; ResNet-18 has 64"),
         ("lenet", "ada", {"seed": -1}, "seed is -1"),
     ],
 )
@@ -176,6 +181,9 @@ def test_bad_registrations_are_one_sentence(name: str, factory: Any, sentence: s
         ("mlp-1", {"inputs": 6, "hidden": 5, "outputs": 3}, (6,), 3),
         ("mlp-2", {"inputs": 6, "hidden": [5, 4], "outputs": 3}, (2, 3), 3),
         ("mlp-approx", {}, (1,), 1),
+        ("mlp-deep", {"inputs": 6, "depth": 3, "width": 4, "outputs": 3, "initial": "he"}, (2, 3), 3),
+        ("coordinates", {"width": 4, "depth": 2, "outputs": 1}, (2,), 1),
+        ("coordinates", {"inputs": 1, "features": 5, "scale": 3.0}, (1,), 3),
         ("neuron", {"inputs": 6}, (2, 3), 1),
         ("neuron", {"inputs": 6, "width": 4}, (6,), 1),
         ("lenet", {"in_channels": 3, "image_size": 20, "outputs": 4}, (3, 20, 20), 4),

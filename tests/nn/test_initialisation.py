@@ -1,5 +1,6 @@
 """Seeded first weights: the same for the same name, however the network was built."""
 
+import itertools
 import math
 
 import pytest
@@ -8,8 +9,8 @@ from torch import nn
 
 from apical import PyramidalConv2d, PyramidalLinear, Unit
 from apical.errors import InvalidArgumentError
-from apical.nn import initialise_
-from apical.nn.kinds import PAPER
+from apical.nn import calculate_gain, initialise_, kinds, scale_to_data_
+from apical.nn.kinds import OTHERS, PAPER
 
 
 class Network(nn.Module):
@@ -133,7 +134,7 @@ def test_parameters_it_does_not_know_are_left_and_named() -> None:
 
 @pytest.mark.parametrize("seed", [-1, 1.5, None])
 def test_a_bad_seed_is_one_sentence(seed: object) -> None:
-    with pytest.raises(InvalidArgumentError, match="must be an integer from 0 on"):
+    with pytest.raises(InvalidArgumentError, match="must be an integer of at least 0"):
         initialise_(nn.Linear(1, 1), seed=seed)  # type: ignore[arg-type]
 
 
@@ -146,3 +147,103 @@ def test_uniform_biases_are_within_those_of_torch_and_leave_the_weights_alone() 
     assert 0.2 < uniform[0].bias.abs().max() <= 0.25
     with pytest.raises(InvalidArgumentError, match="biases is 'none', but must be one of zero, uniform"):
         initialise_(zero, seed=3, biases="none")
+
+
+class Deep(nn.Module):
+    def __init__(self, unit: str, sizes: tuple[int, ...] = (300, 400, 500)) -> None:
+        super().__init__()
+        layers = Unit.parse(unit).layers()
+        self.hidden = nn.Sequential(*(layers.linear(a, b) for a, b in itertools.pairwise(sizes)))
+        self.head = nn.Linear(sizes[-1], 7)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.hidden(x))
+
+
+def uniform_bound(weight: torch.Tensor) -> float:
+    """The bound of uniform weights, from their deviation; none of them lies beyond."""
+    bound = weight.std().item() * math.sqrt(3)
+    assert weight.abs().max() <= bound * 1.02
+    return bound
+
+
+def test_sirens_weights_have_its_bounds() -> None:
+    model = Deep("sine(omega=30)")
+    initialise_(model, seed=0, weights="siren")
+    first, second = (neuron.affine.weight for neuron in model.hidden)
+    assert uniform_bound(first) == pytest.approx(1 / 300, rel=0.02)
+    assert uniform_bound(second) == pytest.approx(math.sqrt(6 / 400) / 30, rel=0.02)
+    assert uniform_bound(model.head.weight) == pytest.approx(math.sqrt(6 / 500) / 30, rel=0.03)
+
+
+def test_values_in_front_of_sirens_sines_are_standard_normal() -> None:
+    model = Deep("sine(omega=30)", (2, 512, 512, 512))
+    initialise_(model, seed=1, weights="siren")
+    x = torch.rand(2000, 2, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    with torch.no_grad():
+        z = 30 * model.hidden[2].affine(model.hidden[1](model.hidden[0](x)))
+    assert z.std().item() == pytest.approx(1.0, rel=0.15)
+
+
+def test_siren_needs_sines() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"weights is 'siren', but hidden.1.affine has no omega"):
+        initialise_(Deep("tanh"), seed=0, weights="siren")
+    with pytest.raises(InvalidArgumentError, match="one of xavier, he, siren, data"):
+        initialise_(Deep("tanh"), seed=0, weights="kaiming")
+
+
+@pytest.mark.parametrize(
+    ("unit", "moment"),
+    [
+        ("relu", 0.5),
+        ("sine(omega=2)", (1 - math.exp(-8)) / 2),
+        ("gaussian(sigma=2)", math.sqrt(1 / (1 + 2 / 4))),
+        ("ada(alpha=0.7,c=unit)", 0.5),
+        ("ada(alpha=learn,c=0.3,scope=channel)", None),
+        ("pynrelu", 0.5 + 0.5 + 2 / (2 * math.pi)),
+        ("prelu(weight=0.5)", 0.5 * 1.25),
+    ],
+)
+def test_a_gain_is_one_over_the_root_of_the_second_moment(unit: str, moment: float | None) -> None:
+    if moment is None:
+        assert calculate_gain(unit) == pytest.approx(calculate_gain("ada(c=0.3)"))
+    else:
+        assert calculate_gain(unit) == pytest.approx(moment**-0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", [*PAPER, *OTHERS])
+def test_every_kind_has_a_gain(name: str) -> None:
+    if kinds.get(name).name != "rrelu":  # random while it trains
+        assert 0.1 < calculate_gain(name) < 1e4
+
+
+@pytest.mark.parametrize("unit", ["relu", "ada(alpha=0.5)", "ada", "ada(c=peak)", "silu", "pynada"])
+def test_he_keeps_the_variance_in_front_of_each_activation(unit: str) -> None:
+    model = Deep(unit, (400, 400, 400, 400))
+    initialise_(model, seed=0, weights="he")
+    x = torch.randn(1000, 400, generator=torch.Generator().manual_seed(0))
+    for deviation in deviations(model, x):
+        assert deviation == pytest.approx(1.0, rel=0.15)
+
+
+def deviations(model: Deep, x: torch.Tensor) -> list[float]:
+    """Of w x in every layer."""
+    products: list[torch.Tensor] = []
+    for layer in (*model.hidden, model.head):
+        affine = getattr(layer, "affine", layer)
+        affine.register_forward_pre_hook(lambda m, x: products.append(nn.functional.linear(x[0], m.weight)))
+    with torch.no_grad():
+        model(x)
+    return [p.std().item() for p in products]
+
+
+@pytest.mark.parametrize("unit", ["relu", "ada(alpha=0.1)", "pynada"])
+def test_scaling_to_data_gives_each_product_the_variance_1(unit: str) -> None:
+    model = Deep(unit)
+    initialise_(model, seed=0, weights="data")
+    x = 7 * torch.randn(256, 300, generator=torch.Generator().manual_seed(0)) + 3
+    before = model.head.weight.clone()
+    scale_to_data_(model, x)
+    assert deviations(model, x) == pytest.approx([1.0] * 3, rel=1e-4)
+    assert torch.allclose(model.head.weight / before, (model.head.weight / before)[0, 0])  # scaled, nothing else
+    assert model.training

@@ -64,6 +64,9 @@ FORMULAS: dict[str, Callable[[Tensor], Tensor]] = {
     "threshold(threshold=0.5,value=-7)": lambda x: torch.where(x > 0.5, x, -7),
     "gcu": lambda x: x * torch.cos(x),
     "gaussian": lambda x: torch.exp(-x * x / 2),
+    "gaussian(sigma=0.5)": lambda x: torch.exp(-2 * x * x),
+    "wavelet": lambda x: torch.cos(5 * x) * torch.exp(-x * x / 2),
+    "wavelet(omega=3,sigma=0.5)": lambda x: torch.cos(3 * x) * torch.exp(-2 * x * x),
     "sine": torch.sin,
     "sine(omega=3)": lambda x: torch.sin(3 * x),
 }
@@ -232,10 +235,12 @@ def test_labels_are_those_of_the_tables() -> None:
 
 
 def test_open_parameters_are_those_that_the_text_does_not_fix() -> None:
-    assert [*kinds.open_parameters("ada")] == ["alpha", "c", "floor"]
-    assert [*kinds.open_parameters("leaky_pynada(alpha=1)")] == ["c", "floor", "leak"]
+    assert [*kinds.open_parameters("ada")] == ["alpha", "c", "floor", "noise", "noise_in"]
+    assert [*kinds.open_parameters("leaky_pynada(alpha=1)")] == ["c", "floor", "leak", "noise", "noise_in"]
     assert [*kinds.open_parameters("swish(beta=1)")] == []
-    assert [*kinds.open_parameters("pyramidal(basal=elu,apical=ada(alpha=0.5))")] == ["alpha", "c", "floor"]
+    assert [*kinds.open_parameters("pyramidal(basal=elu,apical=ada(alpha=0.5))")] == [
+        "alpha", "c", "floor", "noise", "noise_in",
+    ]  # fmt: skip
 
 
 def test_what_stacks_says_so_and_nothing_else_does(registry: None) -> None:
@@ -257,8 +262,8 @@ def test_compute_takes_a_value_for_each_channel(unit: str) -> None:
     values = {p.name: torch.linspace(0.5, 2.0, 6, dtype=torch.float64) for p in known.parameters if not p.choices}
     y = module.compute(x, 0, **values)
     for row in range(6):
-        own = "".join(f"({name}={float(v[row])!r})" for name, v in values.items())
-        torch.testing.assert_close(y[row], activation(known.name + own)(x[row]))
+        own = ",".join(f"{name}={float(v[row])!r}" for name, v in values.items())
+        torch.testing.assert_close(y[row], activation(f"{known.name}({own})" if own else known.name)(x[row]))
 
 
 @pytest.fixture
@@ -338,7 +343,7 @@ def test_a_pyramidal_kind_of_ones_own_can_fix_settings_of_its_branches(registry:
     apical.register_unit("mine", basal="leaky_relu(leak=0.3)", apical="ada(c=1)", label="Mine", color="#A0B0C0")
     unit = Unit.parse("mine(alpha=0.5)")
     assert (str(unit.basal), str(unit.apical)) == ("leaky_relu(leak=0.3)", "ada(alpha=0.5,c=1)")
-    assert kinds.find("mine").settings == ("alpha", "floor")
+    assert kinds.find("mine").settings == ("alpha", "floor", "noise", "noise_in")
     assert (kinds.label("mine(alpha=0.5)"), kinds.color("mine")) == ("Mine (alpha=0.5)", ("#a0b0c0", "#a0b0c0"))
     assert Unit.parse(str(unit)) == unit
 
@@ -361,12 +366,12 @@ def test_torchs_names_can_be_redefined_and_the_papers_cannot(registry: None) -> 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"parameters": {"scope": 1.0}}, "parameter 'scope' of unit 'other' cannot be called so"),
-        ({"parameters": {"beta_init": 1.0}}, "'beta_init' of unit 'other' cannot be called so"),
-        ({"parameters": {"a b": 1.0}}, "cannot be called so"),
+        ({"parameters": {"scope": 1.0}}, "parameter 'scope' of unit 'other' cannot have this name"),
+        ({"parameters": {"beta_init": 1.0}}, "'beta_init' of unit 'other' cannot have this name"),
+        ({"parameters": {"a b": 1.0}}, "cannot have this name"),
         ({"parameters": {"width": math.nan}}, "width is nan, but must be finite"),
         ({"parameters": {"width": Parameter(0.0, above=0.0)}}, "width is 0.0, but must be greater than 0"),
-        ({"parameters": {"width": Parameter("learn", learnable=True)}}, "is learned: say from where on with start="),
+        ({"parameters": {"width": Parameter("learn", learnable=True)}}, "has no initial value: give start="),
         ({"parameters": {"width": Parameter(1.0, tune=(1.0, -1.0), minimum=0.0)}}, "width is -1.0, but must be at"),
         ({"parameters": {"size": 2.0}}, r"size=2.0\) it does not \(TypeError: .* unexpected keyword argument 'size'\)"),
         ({"color": "red"}, "color of unit 'other' is 'red', but must be '#rrggbb'"),

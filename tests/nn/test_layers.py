@@ -91,7 +91,7 @@ def test_a_longer_dendrite_through_the_factory() -> None:
         (lambda: Unit("ada").layers().branches(), "a standard neuron has no apical branch"),
         (lambda: Unit("ada").layers().linear(2, 2, apical_in_features=3), "no apical dendrite to lengthen"),
         (lambda: Unit("ada").layers().conv(2, 2, 2, 1, apical_in_channels=3), "no apical dendrite to lengthen"),
-        (lambda: Unit("ada").layers().conv(4, 2, 2, 1), "use 1, 2 or 3"),
+        (lambda: Unit("ada").layers().conv(4, 2, 2, 1), "available: 1, 2, 3"),
         (lambda: Unit("ada").layers().from_standard(nn.ReLU()), "no pyramidal neuron can be made from ReLU"),
     ],
 )

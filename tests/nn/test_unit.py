@@ -163,7 +163,9 @@ def test_the_short_form_leaves_defaults_out(text: str, short: str) -> None:
 def test_settings_of_other_kinds_are_none_and_of_no_kind_an_error() -> None:
     unit = Unit("ada")
     assert (unit.alpha, unit.beta, unit.beta_init, unit.leak, unit.lambd) == (1.0, None, None, None, None)
-    with pytest.raises(AttributeError, match="unit 'ada' has no 'gamma'; it has alpha, c, floor, scope"):
+    with pytest.raises(
+        AttributeError, match="unit 'ada' has no 'gamma'; it has alpha, c, floor, noise, noise_in, scope"
+    ):
         unit.gamma  # noqa: B018
 
 

@@ -219,3 +219,33 @@ def test_it_prints(browser, folders, tmp_path: Path) -> None:
         assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         visit.page.pdf(path=str(tmp_path / "page.pdf"), format="A4")
         assert (tmp_path / "page.pdf").stat().st_size > 20_000
+
+
+UNFINISHED = """
+title = "Five activations on handwritten digits"
+trials = 4
+[[parts]]
+name = "digits"
+data = "digits"
+model = "mlp-1"
+""" + "".join(f'[[rows]]\nunit = "{u}"\n' for u in ("relu", "tanh", "swish", "gelu", "elu"))
+
+
+@pytest.mark.parametrize("size", [(390, 844), (1400, 900)])
+def test_sentence_picture_and_notice_of_an_unfinished_study_fit_the_first_screen(
+    browser, make, tmp_path, monkeypatch, size
+) -> None:
+    from apical import study as studies
+
+    monkeypatch.chdir(tmp_path)  # the notice names the study's folder, whose path may be long
+    Path("own.toml").write_text(UNFINISHED, encoding="utf-8")
+    results = make(
+        studies.load(Path("own.toml")), Path("study"), lambda row: 0.9 if "tanh" in row else 0.8,
+        keep=lambda t: t.row.endswith(("/relu", "/tanh")), samples=100,
+    )  # fmt: skip
+    folder = write([results], tmp_path / "report").parent
+    with Visit(browser, folder, size[0], "light") as visit:
+        ends = visit.page.evaluate(
+            "['.sentence', '.picture', '.notices'].map((s) => document.querySelector(s).getBoundingClientRect().bottom)"
+        )
+        assert all(0 < end <= size[1] for end in ends), ends

@@ -98,7 +98,7 @@ def test_many_trials_without_a_difference_say_so() -> None:
 def test_one_trial_each_decides_nothing() -> None:
     said = sentence({"relu": [0.90], "ada": [0.95]}, trials=1)
     assert said == (
-        "ADA has the best test accuracy, 95.00 %; with one trial each, differences cannot be told from chance."
+        "With one trial each, differences cannot be told from chance; ADA has the best test accuracy, 95.00 %."
     )
 
 

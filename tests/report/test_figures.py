@@ -92,9 +92,9 @@ def test_figures_that_show_nothing_are_left_out_and_named(tmp_path, make) -> Non
         return replace(record, history=[{**entry, "dynamics": flat} for entry in record.history])
 
     rows = tuple(replace(r, trials=tuple(map(still, r.trials))) for r in results.rows)
-    (inside,) = [g for g in figures.galleries("s", replace(results, rows=rows)) if g.title == "Inside the networks"]
+    (inside,) = [g for g in figures.galleries("s", replace(results, rows=rows)) if g.title == "Training dynamics"]
     assert inside.charts == ()
-    assert inside.empty[:2] == ("inactive units (%) (always 50; low)", "saturated units (%) (always 0; low)")
+    assert inside.empty[:2] == ("inputs below 0 (%) (always 50; low)", "saturated units (%) (always 0; low)")
     one = Lines(
         "one", "title", "alt", "epoch", "loss", (Line("a", "relu", (1,), (2.0,)), Line("b", "ada", (1,), (3.0,)))
     )

@@ -1,12 +1,16 @@
 """The tables as data: the paper's numbers beside ours, traced to their trials."""
 
+import csv
+import io
+from dataclasses import replace
 from statistics import mean, stdev
 
 import pytest
 
 from apical import study as studies
 from apical.report import gather
-from apical.report.tables import parameter_text
+from apical.report.tables import columns_of, parameter_text
+from apical.report.writing import table_csv
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +127,21 @@ def test_errors_in_years_are_compared_by_their_means_and_smaller_is_better(tmp_p
     assert ada.baseline.test.effect < 0
     assert ada.mark == "‡"
     assert ada.ours.text == f"{ada.ours.value:.2f}"
+
+
+def test_what_robustness_measures_has_columns_and_its_details_stand_in_csv(fashion) -> None:
+    def assessed(trial, place: int):
+        more = {"corruption-accuracy": 0.5 + place / 100, "corruption-accuracy.fog": 0.25, "softmax-auroc": 0.75}
+        return replace(trial, test={**trial.test, **more} if trial.test else None)
+
+    rows = [replace(row, trials=tuple(map(assessed, row.trials, range(9)))) for row in fashion.rows]
+    first, *_ = gather([replace(fashion, rows=tuple(rows))]).sections[0].tables
+    heads = [column.title(first) for column in columns_of(first)]
+    assert heads[-2:] == ["Accuracy under corruption (%)", "AUROC of the largest softmax"]
+    cells = [column.cell(line([first], "mlp-1/ada")) for column in columns_of(first)[-2:]]
+    assert [cell.number.text for cell in cells] == ["52.00", "0.750"]
+    (values,) = [x for x in csv.DictReader(io.StringIO(table_csv(first))) if x["row"] == "mlp-1/ada"]
+    assert float(values["corruption-accuracy"]) == pytest.approx(0.52)
+    assert float(values["corruption-accuracy_deviation"]) == pytest.approx(stdev([0.5, 0.51, 0.52, 0.53, 0.54]))
+    assert float(values["corruption-accuracy.fog"]) == 0.25
+    assert columns_of(gather([fashion]).sections[0].tables[0])[-1].title(first) not in heads[-2:]

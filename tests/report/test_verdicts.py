@@ -307,7 +307,9 @@ def test_the_summary_counts_the_verdicts_by_what_claims_are_about(fashion) -> No
     about = [v for v in report.verdicts if v.claim.about == "improvement by PyNADA"]
     line = next(line for line in report.summary if line.startswith("Improvement by PyNADA: "))
     assert sum(int(word) for word in line.split() if word.isdigit()) == len(about)
-    assert f"## Claims: {about[0].claim.about}" in markdown.claims_page(report)
+    page = markdown.claims_page(report)
+    assert f"## Claims: {about[0].claim.about}" in page
+    assert all(f"**{v.outcome}**" in page for v in report.verdicts if v.outcome != "not run")
 
 
 def test_the_forest_has_every_judged_pair_once(fashion) -> None:

@@ -164,3 +164,17 @@ def test_a_study_that_no_table_has_is_listed_without_a_time(monkeypatch: pytest.
     monkeypatch.setattr("apical.study.listing.names", lambda: ("demo",))
     (demo,) = catalogue()
     assert (demo.rows, demo.trials, demo.seconds, demo.quick_seconds) == (12, 40, None, None)
+
+
+def test_a_study_file_of_ones_own_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'title = "mine"\ntrials = 4\n[[parts]]\nname = "a"\ndata = "xor"\nmodel = "mlp-1"\n'
+        '[[parts]]\nname = "b"\ndata = "digits"\nmodel = "mlp-1"\n[[rows]]\nunit = "relu"\n[[rows]]\nunit = "ada"\n'
+    )
+    one = listing.estimated(path, workers=1)
+    assert (one.name, one.rows, one.trials) == (str(path), 4, 16)
+    assert one.data == {"xor": "built in", "digits": "built in"}
+    assert [part.name for part in one.parts] == ["a", "b"]
+    assert one.seconds
+    assert one.seconds == pytest.approx(sum(part.seconds or 0.0 for part in one.parts))

@@ -77,6 +77,16 @@ def test_test_splits_are_opened_only_for_the_chosen_and_only_after_all_their_tri
         assert kinds == ["train", "train", "test"]
 
 
+def test_rows_train_in_turn_where_their_seconds_are_to_be_compared():
+    part = Part(name="p", title="", data="digits", model="mlp-1", metric="accuracy")
+    rows = tuple(Row(key=f"p/{unit}", part="p", label="", unit=unit) for unit in ("relu", "tanh"))
+    planned = plan(study.Study(name="s", title="", parts=(part,), rows=rows, trials=3, stack=1))
+    fresh = state.StudyState(planned, facts={}, failed=())
+    first_of = {turn: [j.trials[0] for j in fresh.jobs(in_turn=turn)] for turn in (True, False)}
+    assert [(t.row, t.trial) for t in first_of[True]] == [(f"p/{u}", k) for k in range(3) for u in ("relu", "tanh")]
+    assert [(t.row, t.trial) for t in first_of[False]] == [(f"p/{u}", k) for u in ("relu", "tanh") for k in range(3)]
+
+
 def test_selection_knows_nothing_but_numbers():
     source = ast.parse(Path(selection.__file__).read_text())
     modules = {n.module for n in ast.walk(source) if isinstance(n, ast.ImportFrom)}

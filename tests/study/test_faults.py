@@ -263,8 +263,9 @@ class Disk:
                         self.real["unlink"](new)
                         return
                     self.real["rename"](new, old)
-                    if there:
-                        Path(new).write_bytes(backup.getvalue())
+                    if there:  # as it was synced, so not one of the files that a power cut empties
+                        with self.real["open file"](new, "wb") as file:
+                            file.write(backup.getvalue())
 
                 if self.inside(new):
                     self.undo.append((os.path.dirname(new), undo))
@@ -383,9 +384,9 @@ class Trial:
         patch.setattr(files, "THREADS", 1)
         real = evaluation._evaluate
 
-        def opened(runtime: Any, result: Any, how: Any) -> Any:
+        def opened(runtime: Any, result: Any, *how: Any) -> Any:
             self.weights[result.spec.digest].add(files.sha256(result.weights))
-            return real(runtime, result, how)
+            return real(runtime, result, *how)
 
         patch.setattr(evaluation, "_evaluate", opened)
 
@@ -462,6 +463,18 @@ FOUND: dict[str, tuple[int, list[Fault]]] = {
     "a trial that could not be read was damaged, and another setting chosen": (1, [(2, "EIO", "read .*/result.json")]),
     "trials that could not be listed were not there": (1, [(6, "EIO", "scandir /s/trials$")]),
     "a part of a stack was trained, and rounded otherwise": (4, [(1, "power cut", "fsync /s/claims$")]),
+    "who slept while a stack was leased had it trained in part": (
+        4,
+        [(1, "sleep", r"link /s/claims/\w+\.1\.json"), (0, "kill", "mkdir /s/attempts/")],
+    ),
+    "a tested trial was lost with the folder of its study": (
+        1,
+        [(0, "kill after", "replace .*/scores.json"), (0, "power cut", "scandir /s/trials$")],
+    ),
+    "a tested stack was lost with the folder of its study": (
+        4,
+        [(0, "kill after", "replace .*/scores.json"), (0, "power cut", "scandir /s/trials$")],
+    ),
     "a stack lost its checkpoint with the folder of a trial": (4, [(1, "power cut", r"create .*/\.result.json")]),
     "who slept left an attempt at a published trial": (1, [(0, "sleep", "mkdir /s/attempts/")]),
     "a clock that was put back kept a dead lease for an hour": (
@@ -476,6 +489,19 @@ def test_a_schedule_at_a_weak_moment(tmp_path, undisturbed, numbers, stack, sche
     outcome, disk = check(tmp_path / "s", schedule, stack, numbers)
     assert outcome == undisturbed[stack]
     assert disk.happened
+
+
+@pytest.mark.parametrize("stack", [1, 4])
+def test_a_damaged_checkpoint_is_trained_anew_as_it_was_begun(tmp_path, undisturbed, numbers, stack):
+    """A stack as a stack: one by one, its trials would round otherwise."""
+    with pytest.MonkeyPatch.context() as patch, dataset_cache():
+        trial = Trial(tmp_path / "s", [(0, "kill after", r"replace .*/(stack|last)\.safetensors")], stack, patch)
+        trial.run()
+        (left,) = trial.folder.glob("attempts/*/*.safetensors")
+        left.write_bytes(b"")
+        trial.run()
+    assert trial.finished
+    assert numbers(trial.folder) == undisturbed[stack]
 
 
 @pytest.mark.slow

@@ -1,15 +1,17 @@
 """The plan is a pure function of the study: deterministic, paired by seeds, and quick to make."""
 
 import pickle
+import re
 from math import ceil
 from pathlib import Path
 
 import pytest
 
-from apical.errors import InvalidArgumentError
+from apical.errors import InvalidArgumentError, StudyError
 from apical.study import load
 from apical.study.directory import differences
 from apical.study.plan import Plan, grouped, plan
+from apical.study.state import Facts, StudyState, count_states
 from apical.train import stack_key
 
 EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence"
@@ -142,3 +144,83 @@ def test_a_planned_trial_goes_to_another_process(fashion: Plan) -> None:
 def test_unknown_settings_are_refused(fashion: Plan) -> None:
     with pytest.raises(InvalidArgumentError, match=r"row 'mlp-1/ada' has no setting 'ada.alpha=7.'"):
         fashion.finals("mlp-1/ada", "ada(alpha=7)")
+
+
+TUNED_ELSEWHERE = """
+title = "tuned elsewhere"
+trials = 3
+
+[[parts]]
+name = "one"
+data = "sin"
+model = "coordinates"
+training = { loss = "mse", metric = "psnr" }
+
+[[parts]]
+name = "two"
+data = "sinc"
+model = "coordinates"
+training = { loss = "mse", metric = "psnr" }
+tuned_on = "one"
+
+[[rows]]
+unit = "ada"
+tune = { alpha = [0.5, 1], width = [8], learning_rate = [0.1, 0.01] }
+
+[[rows]]
+unit = "sine"
+tune = { initial = ["xavier", "siren"] }
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Plan:
+    (tmp_path / "own.toml").write_text(TUNED_ELSEWHERE)
+    return plan(load(tmp_path / "own.toml"))
+
+
+def test_a_row_may_tune_dimensions_of_the_network_and_fix_them(elsewhere: Plan) -> None:
+    assert elsewhere.settings("one/ada") == (
+        "ada(alpha=0.5), width=8, learning_rate=0.1",
+        "ada(alpha=0.5), width=8, learning_rate=0.01",
+        "ada, width=8, learning_rate=0.1",
+        "ada, width=8, learning_rate=0.01",
+    )
+    first = elsewhere.tuning[1].spec
+    assert (first.unit, first.dims, first.learning_rate) == ("ada(alpha=0.5)", {"width": 8}, 0.01)
+    assert [trial.spec.dims for trial in elsewhere.tuning[4:]] == [{"initial": "xavier"}, {"initial": "siren"}]
+    for trial in (*elsewhere.tuning, *elsewhere.finals("two/ada", elsewhere.settings("two/ada")[0])):
+        assert trial.digest == trial.spec.digest
+        assert all(len({str(t.spec.dims) for t in stack}) == 1 for stack in elsewhere.tuning_stacks)
+
+
+def test_a_part_that_is_tuned_on_another_has_no_tuning_trials_and_takes_its_choice(elsewhere: Plan) -> None:
+    assert {trial.row for trial in elsewhere.tuning} == {"one/ada", "one/sine"}
+    assert elsewhere.count == 4 + 2 + 2 * 2 + 2 * 3
+    done = {t.digest: Facts("done", -abs(k - 2.0), 1.0) for k, t in enumerate(elsewhere.tuning[:4])}
+    state = StudyState(elsewhere, done, ())
+    best = "ada, width=8, learning_rate=0.1"
+    assert state.chosen == {"one/ada": best, "two/ada": best}
+    assert {t.row for t in state.finals_left} == {"one/ada", "two/ada"}
+    assert sum(t.row == "two/ada" for t in state.finals_left) == 3
+    assert sum(count_states(state, ()).values()) == elsewhere.count
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('tuned_on = "one"', 'tuned_on = "three"', "no other part is called 'three': there are one"),
+        ('tuned_on = "one"', 'tuned_on = "two"', "no other part is called 'two': there are one"),
+        (
+            'unit = "sine"',
+            'unit = "sine"\nparts = ["two"]',
+            "the row 'sine' is not in part 'one', which should tune it",
+        ),
+        ("width = [8]", "wdth = [8]", "unit 'ada' has no wdth to tune, or fixes it itself"),
+        ("trials = 3", 'trials = 3\nonly_parts = ["two"]', "which only_parts leaves out: keep both"),
+    ],
+)
+def test_what_cannot_be_tuned_elsewhere_is_said(tmp_path: Path, old: str, new: str, said: str) -> None:
+    (tmp_path / "own.toml").write_text(TUNED_ELSEWHERE.replace(old, new))
+    with pytest.raises(StudyError, match=re.escape(said)):
+        load(tmp_path / "own.toml")

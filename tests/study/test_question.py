@@ -62,6 +62,11 @@ def test_a_study_without_a_question_is_written_as_before(write: Write) -> None:
         (('["relu"]', '["ada"]'), "question.against[1]: 'ada' cannot be compared with itself: name another row"),
         (('row = "ada"', 'row = "ada"\nparts = ["mlp"]'), "question.parts[1]: no part is called 'mlp'"),
         (('row = "ada"', 'row = "ada"\nmetric = "acc"'), "question.metric: unknown metric 'acc'"),
+        (('row = "ada"', 'row = "ada"\nmetric = "seconds"'), "question.metric: unknown metric 'seconds'"),
+        (
+            ('row = "ada"', 'row = "ada"\nmetric = "corruption-accuracy"'),
+            "question.metric: 'corruption-accuracy' is measured by 'corruptions': add it to training.robustness",
+        ),
         (("effect = 0.01", "effect = 0.005"), "question: trials is 10, but an effect of 0.005 with a"),
         (("effect = 0.01", "effect = 0"), "question.effect: input should be greater than 0, not 0"),
         (('yes = "It is."\n', ""), "question.yes: it is missing"),
@@ -101,3 +106,11 @@ def test_fewer_parts_and_a_quick_variant_keep_the_whole_question() -> None:
     assert len(whole.parts) == 4
     assert load("parity", sets=["only_parts=['xor-1']"]).question == whole
     assert load("parity", quick=True).question == whole
+
+
+def test_a_question_may_ask_for_what_robustness_measures(write: Write) -> None:
+    text = SMALL.replace('title = "small"', 'title = "small"\ntraining.robustness = ["corruptions(samples=9)"]')
+    for name in ("corruption-accuracy", "corruption-accuracy.fog"):
+        question = asked(write, ('row = "ada"', f'row = "ada"\nmetric = "{name}"'), text=text).question
+        assert question is not None
+        assert question.metric == name

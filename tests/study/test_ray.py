@@ -133,15 +133,16 @@ parts = [{ name = "digits", data = "digits", model = "mlp-1" }]
 rows = [{ unit = "relu" }]
 """
 DRIVER = """
-import json, os, sys
+import json, os, signal, sys
 from pathlib import Path
 from time import time
 from apical import study
 from apical.study import driver
 
 driver.REFRESH, driver.REFRESH_FACTOR = 0.1, 1.0
-folder, address, said, finished, signal = sys.argv[1:]
+folder, address, said, finished, number = sys.argv[1:]
 begun = time()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts tests in the background has it ignored
 
 def fresh(path):
     try:
@@ -151,7 +152,7 @@ def fresh(path):
 
 def end_in_the_middle(now):
     if now.settled >= int(finished) and any(map(fresh, Path(folder).glob("attempts/*/last.safetensors"))):
-        os.kill(os.getpid(), int(signal))
+        os.kill(os.getpid(), int(number))
 
 what, places = study.Study.from_dict(json.loads(said)), study.Options(address=address)
 study.run(what, folder, engine="ray", options=places, stack=False, progress=end_in_the_middle)

@@ -14,15 +14,24 @@ from apical.study.plan import plan, settings, spec_of
 FILES = sorted(path for folder in (PAPER, BEYOND) for path in folder.rglob("*.toml") if path.stem != "claims")
 EXPECTED = {  # rows that are trained, and trials with one tuning trial a setting
     "ablation-alpha": (20, 100),
+    "adversarial": (4, 40),
     "approximation": (12, 100),
+    "corruption": (4, 40),
+    "coordinates": (30, 350),
+    "coordinates-128": (30, 350),
     "demo": (12, 40),
+    "far-away": (4, 40),
     "imbalance": (14, 70),
     "imbalance-train-only": (14, 70),
     "input-noise": (42, 210),
     "label-noise": (42, 210),
     "logic": (36, 7200),
+    "noisy": (5, 264),
     "parity": (168, 33600),
     "parity-bare": (168, 33600),
+    "scale": (120, 1200),
+    "signal": (20, 270),
+    "small-data": (88, 5192),
     "table-crema-d": (11, 95),
     "table-fashion-cnn": (22, 190),
     "table-fashion-mlp": (22, 190),
@@ -94,9 +103,10 @@ def test_quick_is_smaller_and_says_so(name: str) -> None:
 @pytest.mark.parametrize("name", names())
 def test_metrics_are_those_of_the_protocol(name: str) -> None:
     study = load(name)
-    wanted = {"age": "mae", "sin": "mse", "sinc": "mse", "standard": "top-5", "apical": "top-5"}
+    wanted = {"diabetes": "mse", "age": "mae", "sin": "mse", "sinc": "mse", "standard": "top-5", "apical": "top-5"}
     for part in study.parts:
         weighted = "weighted-accuracy" if name.startswith("imbalance") else "accuracy"
+        weighted = "psnr" if part.model == "coordinates" else weighted
         assert part.metric == spec_of(part).metric == wanted.get(part.name, weighted)
 
 

@@ -63,10 +63,28 @@ def test_half_precision_trains_and_keeps_float32_weights(spec, tmp_path):
 
 
 def test_half_precision_takes_the_layout_its_convolutions_are_written_for(spec):
-    half, cpu = replace(spec, precision="bf16-mixed"), torch.device("cpu")
-    assert wants_channels_last(half, ONE_THREAD, cpu)
-    assert not wants_channels_last(spec, ONE_THREAD, cpu)
-    assert not wants_channels_last(half, replace(ONE_THREAD, channels_last=False), cpu)
+    half, cpu, network = replace(spec, precision="bf16-mixed"), torch.device("cpu"), torch.nn.Linear(1, 1)
+    assert wants_channels_last(half, ONE_THREAD, cpu, network)
+    assert not wants_channels_last(spec, ONE_THREAD, cpu, network)
+    assert not wants_channels_last(half, replace(ONE_THREAD, channels_last=False), cpu, network)
+
+
+def test_a_network_takes_the_layout_that_measured_faster_and_the_result_says_so(tmp_path):
+    wide = TrialSpec(data="digits", model="resnet-18", epochs=1, batch=512, dims={"width": 17})
+    narrow = replace(wide, dims={"width": 16})
+    cpu, network = torch.device("cpu"), torch.nn.Linear(1, 1)
+    assert [wants_channels_last(s, ONE_THREAD, cpu, network) for s in (wide, narrow)] == [False, True]
+    default = run(narrow, ONE_THREAD, tmp_path / "default")
+    other = run(narrow, replace(ONE_THREAD, channels_last=False), tmp_path / "other")
+    assert [r.execution.channels_last for r in (default, other)] == [True, False]
+    assert default.history[0]["loss"] == pytest.approx(other.history[0]["loss"], rel=1e-3)
+
+
+def test_channels_last_is_kept_from_convolutions_whose_gradients_write_past_their_memory(tmp_path):
+    spec = TrialSpec(data="digits", model="resnet-18", epochs=1, batch=512, dims={"width": 2})
+    assert run(spec, ONE_THREAD, tmp_path / "default").execution.channels_last is None
+    with pytest.raises(InvalidArgumentError, match=r"layer2\.0\.downsample\.0, a 1x1 convolution with a stride"):
+        run(spec, replace(ONE_THREAD, channels_last=True), tmp_path / "asked")
 
 
 def test_channels_last_gives_the_same_training_up_to_rounding(tmp_path):

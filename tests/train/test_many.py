@@ -41,7 +41,23 @@ WRITTEN_OUT = (
     "pyramidal(basal=gelu,apical=ada(alpha=0.5))", "pyramidal(basal=ada(alpha=0.3),apical=tanh)", "pynada",
     "pyramidal(basal=relu,apical=sine(omega=learn))",
 )  # fmt: skip
+PIXELS = TrialSpec(
+    data="china-64", model="coordinates", dims={"width": 16}, loss="mse", metric="psnr", epochs=2, passes=10, batch=1024
+)
 STACKS = {
+    "coordinates": [replace(PIXELS, unit=u) for u in ("relu", "gaussian(sigma=0.5)", "gaussian", "wavelet", "ada")],
+    "coordinates, Fourier features": [
+        replace(PIXELS, dims={"width": 16, "features": 8}, unit=u, learning_rate=r)
+        for u in ("relu", "ada")
+        for r in (0.01, 0.003)
+    ],
+    "coordinates, SIREN": [
+        replace(PIXELS, dims={"width": 16, "initial": "siren"}, unit=f"sine(omega={o})") for o in (5, 9)
+    ],
+    "scaled to data": [
+        replace(MLP, model="mlp-deep", dims={"depth": 3, "width": 8, "initial": "data"}, unit=u)
+        for u in ("relu", "ada(c=unit)")
+    ],
     "mlp, other kinds": [replace(MLP, unit=u) for u in OTHERS],
     "mlp, branches": [replace(MLP, unit=u) for u in WRITTEN_OUT],
     "lenet, other kinds": [replace(LENET, unit=u) for u in ("gelu", "elu(alpha=0.5)", "prelu", "sine(omega=learn)")],
@@ -98,7 +114,7 @@ def test_losses_of_the_first_steps_agree(name, dtype, steps, rtol, monkeypatch):
     """Adam divides gradients by their size: a last digit of float32 that another processor rounds otherwise grows
     a thousandfold in 20 steps of a pyramidal LeNet. So 20 steps are compared in double precision."""
     for module in (alone, together):
-        monkeypatch.setattr(module, "build", lambda spec, dims: build(spec, dims).to(dtype))
+        monkeypatch.setattr(module, "build", lambda *given: build(*given).to(dtype))
     single = Feed.epoch
     monkeypatch.setattr(Feed, "epoch", lambda *a, **b: ((x.to(dtype), y) for x, y in single(*a, **b)))
     for same in by_key(STACKS[name]):

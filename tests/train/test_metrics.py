@@ -42,6 +42,16 @@ def test_regression_metrics_equal_scikit_learn(n, seed):
     found = metrics.scores(predictions[:, None], targets, task="regression")
     assert found["mae"] == pytest.approx(oracle.mean_absolute_error(targets, predictions), rel=1e-6)
     assert found["mse"] == pytest.approx(oracle.mean_squared_error(targets, predictions), rel=1e-6)
+    assert found["psnr"] == pytest.approx(-10 * np.log10(found["mse"]), rel=1e-9)
+
+
+def test_the_psnr_of_an_error_of_a_tenth_is_20_decibels():
+    targets = torch.rand(50, 3, generator=torch.Generator().manual_seed(0))
+    outputs = torch.stack([targets + 0.1, targets - 0.01, targets])
+    found = [values["psnr"] for values in metrics.scores_of_each(outputs, targets, task="regression")]
+    assert found == pytest.approx([20.0, 40.0, 200.0], abs=1e-3)  # equal values count as an error of 1e-20
+    assert [metrics.psnr(own, targets) for own in outputs] == pytest.approx(found)
+    assert metrics.find("psnr").better(21.0, 20.0)
 
 
 def test_better_knows_which_way_a_metric_goes_and_keeps_the_earliest_of_equals():

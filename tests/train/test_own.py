@@ -105,7 +105,7 @@ def test_a_loss_of_a_regression_says_what_its_outputs_mean(tmp_path):
 
     register_loss("log-cosh", compute=log_cosh, task="regression")
     result = run(replace(CURVE, loss="log-cosh"), ONE_THREAD, tmp_path / "curve")
-    assert set(result.validation) == {"mae", "mse", "loss"}
+    assert set(result.validation) == {"mae", "mse", "psnr", "loss"}
     with pytest.raises(TrainingError, match="digits is a classification task: use cross-entropy or binary"):
         run(replace(MLP, loss="log-cosh"), ONE_THREAD, tmp_path / "digits")
 

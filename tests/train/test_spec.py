@@ -47,7 +47,7 @@ def test_every_field_changes_the_digest():
     listed = {
         "data": "xor", "model": "mlp-2", "unit": "tanh", "dims": {"hidden": 3}, "split": "actor",
         "corruptions": ("imbalance",), "loss": "binary", "metric": "top-5", "milestones": (3,), "optimiser": "sgd",
-        "precision": "bf16-mixed",
+        "precision": "bf16-mixed", "robustness": ("calibration",),
     }  # fmt: skip
     hints = get_type_hints(TrialSpec)
     names = [f.name for f in fields(TrialSpec)]
@@ -122,7 +122,7 @@ def test_values_that_make_no_sense_are_refused_in_one_sentence(field, value, wor
 
 
 def test_a_mistyped_or_missing_field_is_named():
-    with pytest.raises(InvalidArgumentError, match="no field 'epoch': did you mean 'epochs'"):
+    with pytest.raises(InvalidArgumentError, match="no field 'epoch'; did you mean 'epochs'"):
         TrialSpec.from_dict({"data": "digits", "model": "mlp-1", "epoch": 3})
     with pytest.raises(InvalidArgumentError, match="model"):
         TrialSpec.from_dict({"data": "digits"})

@@ -10,17 +10,18 @@ from types import ModuleType
 from apical.errors import ApicalError, MissingExtraError, unknown
 
 JOBS = {
-    "Have a look": {
+    "Start here": {
         "demo": "see what apical does, in two minutes, with no data needed",
         "env": "show versions, CPU and which kernel runs, and why",
         "bench": "measure the activations on this machine",
     },
     "Use it in a network": {
-        "units": "list the neurons and activations there are, with their settings",
-        "models": "list the networks there are, with their dimensions",
+        "units": "list the neurons and activations, with their settings",
+        "models": "list the networks, with their dimensions",
         "convert": "show what conversion would do to a network, without writing anything",
         "train": "train one network on one data set, resumable at any time",
-        "predict": "let a trained network name new images, clips, texts or numbers",
+        "predict": "apply a trained network to new images, clips, texts or numbers",
+        "attack": "attack a trained image classifier and measure the accuracy that is left",
     },
     "Compare activations": {
         "data": "prepare, check, list and look at data sets",

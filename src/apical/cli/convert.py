@@ -40,7 +40,7 @@ def convert(
 
     The network is one of `apical models`, with ReLU, or what the function or class package.module:factory returns when
     it is called without arguments; modules of the working directory are found too. Each row says what the activation
-    was, what it becomes, and why one is kept. Ends with 1 where nothing can be converted.
+    was, what it becomes, or why it stays. Exit status: 1 if nothing can be converted.
     """
     import torch  # noqa: PLC0415 - after the arguments are read, so that --help answers at once
 

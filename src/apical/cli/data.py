@@ -45,7 +45,7 @@ def prepare(
     name: Name,
     root: Root = None,
     partial: Partial = False,
-    size: Annotated[int | None, typer.Option(min=8, help="Pixels of each side, for the images of UTKFace.")] = None,
+    size: Annotated[int | None, typer.Option(min=8, help="Side in pixels, for the images of UTKFace.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Decoding processes; all cores by default.")] = None,
     limits: Limits = None,
 ) -> None:
@@ -73,9 +73,9 @@ def prepare(
 
 @app.command(epilog=shown("apical data verify fashion-mnist"))
 def verify(name: Name, root: Root = None, partial: Partial = False) -> None:
-    """Compare a prepared data set with the hashes of its making.
+    """Compare a prepared data set with the hashes from its preparation.
 
-    Ends with 1, and the names of the files, where something has changed.
+    If something has changed, the exit status is 1, and the files are named.
     """
     with progress_bar() as report:
         folder = data.verify(name, root, partial=partial, progress=report)

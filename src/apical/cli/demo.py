@@ -27,7 +27,7 @@ def demo(
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidArgumentError(f"--output is {output}, where no folder can be made ({error.strerror})") from error
+        raise InvalidArgumentError(f"--output is {output}, but cannot be created ({error.strerror})") from error
     parts = 3 if train else 2
     _announce(1, parts, "the activation, and one neuron that computes XOR", "a second")
     _show_ada()

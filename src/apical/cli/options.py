@@ -38,7 +38,7 @@ Import = Annotated[
     typer.Option(
         "--import",
         callback=_imported,
-        help="A module of yours with units, networks, data or metrics, which files may name too; several with commas.",
+        help="Import your module with units, networks, data or metrics, and let files name it; several with commas.",
     ),
 ]
 
@@ -50,7 +50,8 @@ def _trusted(value: bool) -> bool:
 
 
 Trust = Annotated[
-    bool, typer.Option("--trust", callback=_trusted, help="Import whatever code these files name: it runs as you.")
+    bool,
+    typer.Option("--trust", callback=_trusted, help="Import any code that these files name; it can do all you can."),
 ]
 
 
@@ -66,7 +67,7 @@ Limits = Annotated[
     typer.Option(
         "--limits",
         callback=_limits,
-        help=f"Decode more than by default, as in pixels=400000000; of {', '.join(files.RAISED)}.",
+        help=f"Raise a limit of decoding, e.g. pixels=400000000; limits: {', '.join(files.RAISED)}.",
     ),
 ]
 

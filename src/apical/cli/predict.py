@@ -34,7 +34,7 @@ def show(
     trust: Trust = False,
     limits: Limits = None,
 ) -> None:
-    """Let a trained network name new samples: a table, or CSV with every probability.
+    """Apply a trained network to new samples: prints a table, or CSV with every probability.
 
     The samples are treated as the training data was: scaled, resized, cut or read from the end. An 8-bit image is
     brought to the size and the range of the training images; an array in another range than theirs is refused.

@@ -33,6 +33,8 @@ WIDTH = 80
 """Columns of a terminal that nobody has widened."""
 EVERY = 5.0
 """Seconds between two lines of progress where there is no terminal."""
+LISTED = 100
+"""Trials that `study status` lists; `study show` lists them all."""
 STATES = ("planned", "running", "done", "diverged", "failed")
 
 
@@ -114,27 +116,35 @@ def watch(folder: Path) -> None:
 
 
 def print_status(folder: Path) -> None:
-    """Rows and the states of their trials."""
+    """Rows with the states of their trials, the trials, and how far it is."""
     results, now = study.read(folder), study.status(folder)
     rows = [row for row in results.rows if not row.row.quoted]
-    used = [s for s in STATES if any(_states(row)[s] for row in rows)]
+    used = [s for s in STATES if any(_states(row, results.study.trials)[s] for row in rows)]
     lines = [("row", "setting", *used, "best validation")]
     for row in rows:
         best, setting = _best_so_far(row)
-        lines.append((row.row.key, setting, *(str(_states(row)[s] or "") for s in used), best))
+        lines.append((row.row.key, setting, *(str(_states(row, results.study.trials)[s] or "") for s in used), best))
     console = screen()
     console.print(f"{results.study.title}, in {folder}")
-    print(aligned(fitted(lines)))
-    console.print(headline(now))
+    print(aligned(fitted(lines)), end="\n\n")
+    trials = _trial_lines(results)
+    print(aligned(fitted(trials[: LISTED + 1])))
+    if len(trials) > LISTED + 1:
+        print(f"and {len(trials) - LISTED - 1:,} more: apical study show {folder}")
+    console.print(f"\n{headline(now)}")
     for r in now.running:
         console.print(f"  {r.trial.digest[:8]} {r.trial.setting} seed {r.trial.trial} on {r.host}")
     for line in failures(results):
         console.print(line, soft_wrap=True)
 
 
-def _states(row: RowResults) -> Counter[str]:
-    trials = {t.digest: t for t in (*(t for s in row.settings for t in s.trials), *row.trials)}
-    return Counter(t.state for t in trials.values())
+def _states(row: RowResults, trials: int) -> Counter[str]:
+    """How many trials of a row are in which state; `trials` of its chosen setting are planned from the start."""
+    known = {t.digest: t for t in (*(t for s in row.settings for t in s.trials), *row.trials)}
+    states = Counter(t.state for t in known.values())
+    chosen = next((s for s in row.settings if s.setting == row.chosen), row.settings[0])
+    there = {t.digest for t in (*chosen.trials, *row.trials)}
+    return states + Counter(planned=max(0, trials - len(there)))
 
 
 def _best_so_far(row: RowResults) -> tuple[str, str]:
@@ -179,10 +189,11 @@ def result_cells(rows: Sequence[RowResults], findings: "Mapping[str, Finding]") 
 
 
 def _tuned(setting: str) -> str:
-    """`alpha=0.3, lr 0.003`."""
+    """`alpha=0.3, width=90, lr 0.003`."""
     chosen = fields_of(setting)
     unit = chosen["unit"].partition("(")[2].removesuffix(")")
-    return ", ".join(filter(None, (unit, f"lr {chosen[RATE]:g}" if RATE in chosen else "")))
+    dims = (f"{name}={value}" for name, value in chosen.get("dims", {}).items())
+    return ", ".join(filter(None, (unit, *dims, f"lr {chosen[RATE]:g}" if RATE in chosen else "")))
 
 
 def fitted(lines: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -211,14 +222,18 @@ def _paper(row: RowResults) -> str:
 
 def number(metric: str, value: float) -> str:
     """A share in per cent, any other value with four digits."""
-    return f"{100 * value:.2f}" if metric in metrics.names() and metrics.find(metric).percent else f"{value:.4g}"
+    known = metrics.get(metric)
+    return f"{100 * value:.2f}" if known is not None and known.percent else f"{value:.4g}"
 
 
 def print_sentence(results: StudyResults) -> None:
     """What was found, in lines of 80 columns."""
     from apical.report.conclusion import conclude  # noqa: PLC0415  scipy
 
-    print(f"\n{textwrap.fill(conclude(results).sentence, WIDTH, break_long_words=False, break_on_hyphens=False)}\n")
+    together = conclude(results).sentence.replace(" %", "\u00a0%")  # a number keeps its unit
+    print(
+        f"\n{textwrap.fill(together, WIDTH, break_long_words=False, break_on_hyphens=False)}\n".replace("\u00a0", " ")
+    )
 
 
 def print_end(results: StudyResults) -> int:
@@ -256,8 +271,13 @@ def _every(results: StudyResults) -> Iterator[TrialRecord]:
 
 def print_trials(folder: Path) -> None:
     """Every trial of a study, a line each."""
-    results = study.read(folder)
-    lines = [("row", "setting", "trial", "seed", "state", "validation", "test")]
+    print(aligned(fitted(_trial_lines(study.read(folder)))))
+    print(f"one of them: apical study show {folder} TRIAL")
+
+
+def _trial_lines(results: StudyResults) -> list[tuple[str, ...]]:
+    """The cells of a table of all trials, its heads first."""
+    lines: list[tuple[str, ...]] = [("row", "setting", "trial", "seed", "state", "validation", "test")]
     seen: set[str] = set()
     for row in results.rows:
         settings = [(s.setting, t) for s in row.settings for t in s.trials]
@@ -268,8 +288,7 @@ def print_trials(folder: Path) -> None:
             test = number(t.metric, t.test[t.metric]) if t.test and t.metric in t.test else ""
             value = number(t.metric, t.value) if isfinite(t.value) else ""
             lines.append((row.row.key, setting, t.digest[:8], str(t.seed), t.state, value, test))
-    print(aligned(fitted(lines)))
-    print(f"one of them: apical study show {folder} TRIAL")
+    return lines
 
 
 def print_trial(folder: Path, start: str) -> None:
@@ -318,13 +337,19 @@ def _scores(scores: Any) -> str:
 
 
 def print_list(name: str | None, *, measure: bool) -> None:
-    """The shipped studies, or the parts of one of them."""
-    entries = _catalogue(measure=measure)
+    """The shipped studies, or the parts of one of them or of a study file."""
+    own = name is not None and name not in study.names() and Path(name).is_file()
+    if own:
+        entries = _measuring(lambda tell: [listing.estimated(str(name), trust="ask", progress=tell)])
+    else:
+        entries = _measuring(lambda tell: list(study.catalogue(measure=measure, progress=tell)))
+    whole: list[study.Entry] = []
     if name is not None:
-        known = {entry.name: entry.parts for entry in entries}
+        known = {entry.name: entry for entry in entries}
         if name not in known:
-            raise InvalidArgumentError(unknown("study", name, known))
-        entries = list(known[name])
+            raise InvalidArgumentError(unknown("study", name, known, "or name a study file"))
+        entries = list(known[name].parts)
+        whole = [known[name]] * (len(entries) > 1)
     cores = os.cpu_count() or 1
     head = ("study" if name is None else "part", "what", "rows", "trials", "data", "time", "quick")
     table = Table(*head, box=None, pad_edge=False)
@@ -334,13 +359,22 @@ def print_list(name: str | None, *, measure: bool) -> None:
             table.add_section()
             table.add_row("", "beyond the paper", style="bold")
         needs = ", ".join(f"{data} ({state})" for data, state in entry.data.items())
-        times = (about(s) if s is not None else "?" for s in (entry.seconds, entry.quick_seconds))
-        table.add_row(entry.name, entry.what, str(entry.rows), str(entry.trials), needs, *times)
+        table.add_row(entry.name, entry.what, str(entry.rows), str(entry.trials), needs, *_times(entry))
+    for entry in whole:
+        table.add_section()
+        table.add_row("all", "", str(entry.rows), str(entry.trials), "", *_times(entry))
     screen().print(table)
     workers = f"{cores} workers" if cores > 1 else "1 worker"
-    print(f"time: {workers} of one thread each, measured on {listing.machine()}; --measure measures here")
-    what = "NAME, or apical study run NAME" if name is None else f"{name} --part PART, or the same with"
-    print(f"apical study run {what} --quick for a reduced variant")
+    where = "here" if own else f"on {listing.machine()}; --measure measures here"
+    print(f"time: {workers} of one thread each, measured {where}")
+    what = "NAME" if name is None else name if len(entries) == 1 else f"{name} --part PART"
+    print(f"apical study run {what}, or the same with --quick for a reduced variant")
+    if name is None:
+        print("its parts, each with its time: apical study list NAME; those of a study file: apical study list FILE")
+
+
+def _times(entry: "study.Entry") -> Iterator[str]:
+    return (about(s) if s is not None else "?" for s in (entry.seconds, entry.quick_seconds))
 
 
 def about(seconds: float) -> str:
@@ -354,10 +388,10 @@ def about(seconds: float) -> str:
     return f"about {round(seconds / 86400)} days" if seconds < 365 * 86400 else "more than a year"
 
 
-def _catalogue(*, measure: bool) -> "list[study.Entry]":
-    """The entries; what is measured is said on stderr while it is measured."""
+def _measuring(work: "Callable[[listing.ProgressCallback], list[study.Entry]]") -> "list[study.Entry]":
+    """What `work` gives; what it measures is said on stderr meanwhile."""
     console = screen(error=True)
-    if not (measure and console.is_terminal):
-        return list(study.catalogue(measure=measure, progress=lambda what, *_: console.print(what)))
+    if not console.is_terminal:
+        return work(lambda what, *_: console.print(what))
     with console.status("reading the studies") as status:
-        return list(study.catalogue(measure=True, progress=lambda what, *_: status.update(what)))
+        return work(lambda what, *_: status.update(what))

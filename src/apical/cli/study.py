@@ -77,7 +77,12 @@ def run(
         float, typer.Option("--gpus-per-trial", min=0, help="GPUs of one trial; 0.5 lets two share one.")
     ] = 0.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    stack: Annotated[bool, typer.Option("--stack/--no-stack", help="Train equal networks as one program.")] = True,
+    stack: Annotated[
+        bool,
+        typer.Option(
+            "--stack/--no-stack", help="Train equal networks as one program, or each alone, the rows in turn."
+        ),
+    ] = True,
     memory: Annotated[
         float | None, typer.Option(min=0.001, help="GB that a worker may take for a stack of trials.")
     ] = None,
@@ -89,16 +94,19 @@ def run(
 ) -> int:
     """Tune, choose, train and test the rows of a study.
 
-    Settings are compared on the validation data; the chosen ones are trained on all their trials and open the test
-    data once. The directory receives everything. Stop it at any time and start it again: finished trials are never
-    run twice. Several machines may run one directory at the same time. Ends with 0, with 1 where trials failed
-    (`apical study retry` lets them run again), with 130 where it was stopped.
+    Settings are compared on the validation data. The chosen ones are trained in all their trials, and each trial is
+    evaluated once on the test data. The directory holds everything. Stop it at any time and start it again: finished
+    trials are not run again. Several machines can run one directory at the same time. Exit status: 0; 1 if trials
+    failed (`apical study retry` lets them run again); 130 if it was stopped.
     """
     how = apical.train.Execution(device=device, threads=cpus, root=None if root is None else str(root))
     only = [f"only_parts={json.dumps(part)}"] if part else []
     wanted = _study(name, quick=quick, sets=[*only, *(set_ or ())], tune_c=tune_c)
     folder = directory or (Path(name) if (Path(name) / STUDY).is_file() else Path(HOME) / wanted.name)
-    print(f"{wanted.title}: {len(wanted.trained)} rows, {wanted.trials} trials each, in {folder}", flush=True)
+    rows, trials = (
+        f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((len(wanted.trained), "row"), (wanted.trials, "trial"))
+    )
+    print(f"{wanted.title}: {rows}, {trials} each, in {folder}", flush=True)
     own = dict(_pair(text) for text in engine_option or ())
     given = study.Options(workers=workers, cpus=cpus, gpus=gpus, address=address, own=own)
     try:
@@ -125,7 +133,7 @@ def status(
     import_: Import = None,
     trust: Trust = False,
 ) -> None:
-    """The states of the trials, the best so far, the time left.
+    """The trials with their states and scores, the best so far, the time left.
 
     With the names of the machines where trials run, and the reasons of those that failed.
     """
@@ -140,7 +148,7 @@ def status(
 def watch(
     where: Where,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 0,
-    refresh: Annotated[int, typer.Option(min=1, help="Seconds until the page looks again.")] = 10,
+    refresh: Annotated[int, typer.Option(min=1, help="Seconds between updates of the page.")] = 10,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     import_: Import = None,
     trust: Trust = False,
@@ -241,17 +249,24 @@ def schema(
     _write(output, text + "\n")
 
 
-@app.command("list", epilog=shown("apical study list", "apical study list table-fashion-cnn"))
+@app.command(
+    "list", epilog=shown("apical study list", "apical study list table-fashion-cnn", "apical study list my-study.toml")
+)
 def list_(
-    name: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="One of them: its parts.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[STUDY]", help="One of them, or a study file of yours: its parts.")
+    ] = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure a few steps of every network here; takes minutes, and is kept.")
     ] = False,
+    import_: Import = None,
+    trust: Trust = False,
 ) -> None:
     """The studies that come with apical.
 
     Rows, trials, whether their data is ready, and the time with a worker on each core, from a table of measurements:
-    the one that comes with apical, or your machine's where you measured it.
+    the one that comes with apical, or your machine's where you measured it. Of one study, its parts. The networks of a
+    study file of yours are measured for a few steps.
     """
     screen.print_list(name, measure=measure)
 

@@ -43,7 +43,7 @@ def train(
     epochs: Annotated[int | None, typer.Option(min=1, help="By default the paper's, or 30.")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Samples of all devices; the paper's, or 64.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of Adam; the paper's, or 0.001.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides initial weights, data order and dropout.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of initial weights, data order and dropout.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another field of the trial, as name=value.")] = None,
     dim: Annotated[list[str] | None, typer.Option(help="A dimension of the network, as name=value.")] = None,
     corrupt: Annotated[list[str] | None, typer.Option(help="A corruption of the data; may be repeated.")] = None,
@@ -52,7 +52,7 @@ def train(
     convert: Annotated[bool, typer.Option("--convert", help="Build with ReLU, then convert_ to the unit.")] = False,
     precision: Annotated[str, typer.Option(help="32, bf16-mixed or 16-mixed.")] = "32",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    devices: Annotated[int, typer.Option(min=1, help="How many of them.")] = 1,
+    devices: Annotated[int, typer.Option(min=1, help="Number of devices.")] = 1,
     strategy: Annotated[str, typer.Option(help="auto, ddp, or another of Lightning Fabric's.")] = "auto",
     threads: Annotated[
         int | None,
@@ -71,10 +71,10 @@ def train(
 ) -> int:
     """Train one network on one data set; stop it at any time and start it again.
 
-    What you do not say is the paper's protocol for that data and network, where it has one. The folder of the run
+    What you leave out follows the paper's protocol for that data and network, if it has one. The folder of the run
     receives the trial (spec.json), a checkpoint after each epoch, the weights of the best epoch by validation, the
-    history, and the test outputs. Ends with 0, with 130 where it was stopped (the last line says how to go on), with 1
-    on an error.
+    history, and the test outputs. Exit status: 0; 130 if it was stopped (the last line says how to continue); 1 on an
+    error.
     """
     from apical import models  # noqa: PLC0415  torch
     from apical.train import run  # noqa: PLC0415
@@ -104,7 +104,7 @@ def train(
 def _spec(data: str | None, model: str | None, how: Execution, partial: bool, given: dict[str, Any]) -> TrialSpec:
     """The paper's protocol for this data and network, with what was given; the task decides what is left open."""
     if data is None or model is None:
-        raise InvalidArgumentError("say what to train: --data and --model, or --resume and the folder of a run")
+        raise InvalidArgumentError("nothing to train: give --data and --model, or --resume and the folder of a run")
     changes = {name: value for name, value in given.items() if value is not None}
     spec = TrialSpec.paper(data, model, **changes)
     from apical.data import load  # noqa: PLC0415  numpy and torch are there only now

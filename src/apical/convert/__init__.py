@@ -4,7 +4,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any
 
 import torch
@@ -236,7 +236,7 @@ def _hold_functions(model: nn.Module, surgery: Surgery) -> list[tuple[nn.Module,
 
 
 def _is_plain_function(value: Any) -> bool:
-    kinds = (FunctionType, BuiltinFunctionType, partial, torch.jit.ScriptFunction)
+    kinds = (FunctionType, BuiltinFunctionType, MethodDescriptorType, partial, torch.jit.ScriptFunction)
     return isinstance(value, kinds) and not isinstance(getattr(value, "__self__", None), nn.Module)
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.fx import Node
 
 from apical.convert.branch import ApicalBranch, Tap, Wire, WiredNeuron, plain_norm, zero_apical_
-from apical.convert.flow import Feed, FlowGraph, Site
+from apical.convert.flow import Feed, FlowGraph, Site, output
 from apical.convert.kinds import HeldFunction, call_input, is_transformer_layer, width
 from apical.convert.plan import Decision, all_fused, later_users, rewires, takes_slot
 from apical.convert.probe import probe, same_function
@@ -32,6 +32,7 @@ class Application:
         self._basal: dict[Decision, nn.Module] = {}
         self._swapped: dict[int, nn.Module] = {}
         self._inlined: dict[Node, dict[Node, Any]] = {}
+        self._became: dict[Node, Node] = {}
         self._graphs: dict[int, Traced] = {}
         self._edits: dict[int, tuple[nn.Module, list[Edit]]] = {}
 
@@ -114,8 +115,8 @@ class Application:
         """Let the forward call the module `name` where it has the activation."""
         owner = site.owner
         if not owner.keeps_code:
-            for node in site.nodes.values():
-                _call_instead(node, name, site.in_place)
+            for mode in site.nodes:
+                self._call_instead(site, mode, name)
             self._graphs[id(owner.module)] = owner
             return
         place = site.place
@@ -148,8 +149,8 @@ class Application:
         elif site.owner.keeps_code:
             self._call(site, self.surgery.add(site.owner.module, site.target.replace(".", "_"), nn.Identity()))
         else:
-            for node in site.nodes.values():
-                _drop(node)
+            for mode, node in site.nodes.items():
+                self._replace(site, node, self._start(site, mode))
             self._graphs[id(site.owner.module)] = site.owner
 
     def _wire(self, decision: Decision) -> None:
@@ -172,8 +173,13 @@ class Application:
             basal = self.surgery.add(owner.module, f"{stem}_basal", self._basal[decision])
         for mode, feed in decision.feeds.items():
             affine = self._locate(mode, feed.affine.trail, feed.affine.node)
-            activation = site.nodes[mode] if basal is None else _call_instead(site.nodes[mode], basal, site.in_place)
-            _add_branch(affine, activation, apical, in_place=site.in_place and basal is None)
+            activation = site.nodes[mode] if basal is None else self._call_instead(site, mode, basal)
+            moves = [self._locate(mode, each.trail, each.node) for each in feed.moves]
+            norm = None if feed.norm is None else feed.norm.node
+            normed = [each.node is norm for each in feed.moves]
+            branch = _copied_way(affine, apical, moves, normed) if moves else _called(affine, apical)
+            total = _add_branch(branch, activation, in_place=site.in_place and basal is None)
+            self._became[activation] = total
         self._graphs[id(owner.module)] = owner
 
     def _locate(self, mode: bool, trail: tuple[tuple[Traced, Node], ...], node: Node) -> Node:
@@ -185,39 +191,69 @@ class Application:
         inner = self._locate(mode, rest, node)
         if child is not None:
             self._inlined[call] = inline(call.graph, call, child, mode)
+            result = output(child.graphs[mode])
+            assert result is not None
+            self._became[call] = self._inlined[call][result]
         node_there: Node = self._inlined[call][inner]
         return node_there
 
+    def _start(self, site: Site, mode: bool) -> Node:
+        """The input of an activation, as it is now that others before it were changed."""
+        start: Node = site.starts[mode]
+        while start in self._became:
+            start = self._became[start]
+        return start
 
-def _add_branch(affine: Node, activation: Node, name: str, *, in_place: bool) -> None:
-    """Add to `activation` what the module `name` makes of the input of `affine`."""
+    def _call_instead(self, site: Site, mode: bool, name: str) -> Node:
+        """Call the module `name` in the place of an activation; who read an overwritten input reads the result."""
+        node, source = site.nodes[mode], self._start(site, mode)
+        readers = later_users(node) if site.in_place else []
+        with node.graph.inserting_after(node):
+            call = node.graph.call_module(name, (source,))
+        for user in readers:
+            user.replace_input_with(source, call)
+        self._replace(site, node, call)
+        return call
+
+    def _replace(self, site: Site, last: Node, other: Node) -> None:
+        """Put a value in the place of an activation, and take the nodes out that only led there."""
+        last.replace_all_uses_with(other)
+        self._became[last] = other
+        for node in reversed(list(last.graph.nodes)):
+            if node in site.members and not node.users:
+                last.graph.erase_node(node)
+
+
+def _called(affine: Node, name: str) -> Node:
+    """What the module `name` makes of the input of `affine`."""
+    with affine.graph.inserting_after(affine):
+        return affine.graph.call_module(name, (call_input(affine),))
+
+
+def _copied_way(affine: Node, name: str, moves: list[Node], normed: list[bool]) -> Node:
+    """The same, with what happens between the layer and the activation: each move again, the norm by its own."""
+    graph, value = affine.graph, _called(affine, f"{name}.affine")
+    for move, is_norm in zip(moves, normed, strict=True):
+        source = call_input(move)
+        with graph.inserting_after(move):
+            if is_norm:
+                value = graph.call_module(f"{name}.norm", (value,))
+            else:
+                value = graph.node_copy(move, {**{node: node for node in graph.nodes}, source: value}.__getitem__)
+    with graph.inserting_after(value):
+        return graph.call_module(f"{name}.activation", (value,))
+
+
+def _add_branch(apical: Node, activation: Node, *, in_place: bool) -> Node:
+    """Add the branch to `activation`."""
     graph = activation.graph
-    with graph.inserting_after(affine):
-        apical = graph.call_module(name, (call_input(affine),))
     with graph.inserting_after(activation):
         total = graph.call_function(operator.add, (activation, apical))
     activation.replace_all_uses_with(total, delete_user_cb=lambda user: user is not total)
     if in_place:
         for user in later_users(activation):
             user.replace_input_with(call_input(activation), total)
-
-
-def _call_instead(node: Node, name: str, in_place: bool) -> Node:
-    """Call the module `name` where `node` called an activation; who read an overwritten input reads the result."""
-    graph, source = node.graph, call_input(node)
-    readers = later_users(node) if in_place else []
-    with graph.inserting_after(node):
-        call = graph.call_module(name, (source,))
-    for user in readers:
-        user.replace_input_with(source, call)
-    node.replace_all_uses_with(call)
-    graph.erase_node(node)
-    return call
-
-
-def _drop(node: Node) -> None:
-    node.replace_all_uses_with(call_input(node))
-    node.graph.erase_node(node)
+    return total
 
 
 def _depth(traced: Traced) -> int:

@@ -21,7 +21,18 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.nn.utils.parametrize import ParametrizationList
 
-from apical.convert.formula import Formulas, Step, as_function, filled, is_pointwise, plain_name, setting
+from apical.convert.formula import (
+    FORMULA,
+    Formula,
+    Formulas,
+    Role,
+    Step,
+    as_function,
+    filled,
+    is_pointwise,
+    plain_name,
+    setting,
+)
 from apical.convert.kinds import (
     FUNCTIONS,
     GATES,
@@ -40,13 +51,32 @@ from apical.convert.kinds import (
     is_ours,
     module_kind,
 )
-from apical.convert.probe import changes_shape, elementwise, module_function, whole_activation
+from apical.convert.probe import changes_shape, elementwise, is_bent, module_function, whole_activation
 from apical.convert.source import Expression, Place, hooks, out_of_reach, read
 from apical.convert.trace import MODES, Traced, has_own_forward, place_of, trace
 from apical.errors import ConversionError
 
 AFFINE_FUNCTIONS = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+VIEWS = {
+    "getitem", "view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "t", "transpose", "swapaxes",
+    "swapdims", "permute", "movedim", "moveaxis", "squeeze", "unsqueeze", "narrow", "select", "split", "tensor_split",
+    "chunk", "unbind", "expand", "expand_as", "detach", "diagonal", "unfold", "contiguous", "alias",
+}  # fmt: skip
+"""Calls whose result may share its memory with what they are given."""
+OVERWRITES = (
+    "it writes in place into a view of a value that is read later; assign the result instead: h[:, :4] = relu(h[:, :4])"
+)
 SHAPE_READS = ("ndim", "shape", "dtype", "device", "is_cuda", "size", "dim")
+MOVING = {
+    "view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "transpose", "swapaxes", "permute", "movedim",
+    "squeeze", "unsqueeze", "contiguous", "split", "chunk", "narrow", "select", "getitem", "mean",
+    *(f"{how}_pool{n}d" for how in ("max", "avg", "adaptive_max", "adaptive_avg") for n in (1, 2, 3)),
+}  # fmt: skip
+"""What a second layer's values can go through as well as the first one's: it works on places, not on what is there."""
+MOVING_MODULES = (
+    nn.Flatten, nn.Unflatten, nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd,
+    nn.modules.pooling._AdaptiveAvgPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd,
+)  # fmt: skip
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
 
 
@@ -58,6 +88,11 @@ class Activation:
     names: tuple[str, ...] = ()
     default: bool = False
 
+    @property
+    def role(self) -> Role:
+        """Whether it is one by itself, or a gate, which may be a part of a larger one."""
+        return "gate" if self.kind in GATES and not self.default else "whole"
+
 
 @dataclass(eq=False)
 class Site:
@@ -65,7 +100,8 @@ class Site:
 
     `nodes` holds the call in each mode of the owner's forward, `starts` its input; a call of one mode alone has one
     entry, a call in a forward without a graph none. `expression` is the same call in the source. Where `fixed` is set,
-    it says why the activation has to stay.
+    it says why the activation has to stay. A `formula` is an activation of several steps; the calls it consists of are
+    `part_of` it, and not activations for themselves.
     """
 
     owner: Traced
@@ -79,6 +115,8 @@ class Site:
     expression: Expression | None = None
     place: Place | None = None
     fixed: str | None = None
+    formula: Formula | None = None
+    part_of: "Site | None" = None
 
     @property
     def kind(self) -> str:
@@ -116,7 +154,7 @@ class Site:
             return type(self.module).__name__
         if self.expression is not None and self.kind not in self.expression.text:
             return self.expression.text
-        return f"{self.kind}()"
+        return f"a formula{self.place or ''}" if self.kind == FORMULA else f"{self.kind}()"
 
     @property
     def function(self) -> Callable[[Tensor], Any] | None:
@@ -125,6 +163,8 @@ class Site:
             return None
         if self.expression is not None:
             return self.expression.function
+        if self.formula is not None:
+            return None if self.formula.learned else self.formula
         module = self.module
         if module is not None:
             return None if any(True for _ in module.parameters()) else lambda x: module(x.clone())
@@ -146,13 +186,18 @@ class Value:
 
 @dataclass(frozen=True)
 class Feed:
-    """The affine layer that feeds an activation, the norm between them, and every value passed on the way back."""
+    """The affine layer that feeds an activation, the norm between them, and every value passed on the way back.
+
+    `moves` are the calls on the way that rearrange, select or pool values, and the norm among them, in the order in
+    which they run; empty where nothing does.
+    """
 
     affine: Value
     norm: Value | None
     additions: int
     path: tuple[Value, ...]
     dropped: bool = False
+    moves: tuple[Value, ...] = ()
 
 
 class FlowGraph:
@@ -161,6 +206,7 @@ class FlowGraph:
     def __init__(self, model: nn.Module, selection: Selection) -> None:
         self.model, self.selection = model, selection
         self._activations: dict[int, Activation | None] = {}
+        self._feeds: dict[int, bool] = {}
         self.traced = trace(model, lambda module: self.activation(module) is not None)
         self.callers: dict[tuple[int, bool], list[tuple[Traced, Node]]] = {}
         self.reads: set[int] = set()
@@ -175,7 +221,9 @@ class FlowGraph:
             traced.expressions, traced.mentions, calls = read(traced.module, registered, follow=follow)
             traced.unseen = self._unseen(traced, calls)
             self.open |= traced.unseen
-            traced.keeps_code = traced.keeps_code or any(self._needs_source(traced, e) for e in traced.expressions)
+            traced.keeps_code = traced.keeps_code or any(
+                _is_call(e.place) and self.chosen(_expression_site(traced, e, "")) for e in traced.expressions
+            )
 
     def _forwards(self) -> list[Traced]:
         """The forwards of the model's own code that may run."""
@@ -226,7 +274,7 @@ class FlowGraph:
         if isinstance(module, self.selection.also):
             if is_affine(module) or changes_shape(module):
                 raise ConversionError(
-                    f"also names {name}, which does not map each number by itself, so that no activation can take its "
+                    f"also names {name}, which does not map each number by itself, so no activation can take its "
                     "place: leave it out of also"
                 )
             return Activation(module_kind(module) or name, (name,))
@@ -254,9 +302,9 @@ class FlowGraph:
         called = list(dict.fromkeys(by_node[node] for node in self._in_order() if node in by_node))
         slots = {site.slot for site in called if site.module is not None}
         held = [site for site in self._walk() if (site.owner.module, site.target) not in slots]
-        return called + held + self._unplaced(called)
+        return called + held + self._unplaced(called, held)
 
-    def _unplaced(self, called: list[Site]) -> list[Site]:
+    def _unplaced(self, called: list[Site], held: list[Site]) -> list[Site]:
         """The expressions in forwards that keep their code and that no graph shows; what is out of reach of all."""
         sites: list[Site] = []
         placed = {id(site.expression) for site in called if site.expression}
@@ -266,7 +314,7 @@ class FlowGraph:
             written = [e for e in traced.expressions if (keeps or _is_call(e.place)) and id(e) not in placed]
             sites += [_expression_site(traced, expression, names(expression.kind)) for expression in written]
             shown = {call_kind(node) for _, node in traced.nodes()}
-            computed = {site.kind for site in called if site.owner is traced and site.fixed and site.nodes}
+            computed = {site.kind for site in called if site.owner is traced and site.nodes}
             own = [site for site in (*called, *sites) if site.owner is traced]
             for mention in traced.mentions:
                 if mention.steps:
@@ -278,9 +326,9 @@ class FlowGraph:
                     activation = Activation(mention.kind, default=mention.default)
                     name = names(mention.kind)
                     sites.append(fixed_site(traced, activation, name, mention.reason, mention.place))
-                for part in own if hidden else ():
-                    if part.place in mention.parts and part.fixed is None:
-                        part.fixed = f"it is a part of {sites[-1].name}"
+                for part in (*own, *held) if hidden else ():
+                    if part.place in mention.parts or id(part.module) in mention.modules:
+                        part.part_of = sites[-1]
         return sites + self._hooked()
 
     def _hooked(self) -> list[Site]:
@@ -360,17 +408,6 @@ class FlowGraph:
                 yield from self._from(child, seen)
             yield node
 
-    def _needs_source(self, traced: Traced, expression: Expression) -> bool:
-        """Whether a chosen expression is more than one call that a graph shows."""
-        if not self.chosen(_expression_site(traced, expression, "")) or traced.error:
-            return False
-        if _is_call(expression.place):
-            return True
-        return any(
-            [call_kind(node) for node in members] != [expression.kind] and members
-            for members in _members(traced, expression).values()
-        )
-
     def _own_sites(self, traced: Traced) -> list[Site]:
         """The activations in one graph: its calls, and what it computes step by step."""
         sites = self._calls(traced)
@@ -388,7 +425,7 @@ class FlowGraph:
             if _is_weight(node) and module is None:
                 continue
             expression = whole.get(node)
-            if expression is not None and (traced.keeps_code or expression.kind != call_kind(node)):
+            if expression is not None and traced.keeps_code:
                 if id(expression) not in written:
                     name = names(expression.kind)
                     site = written[id(expression)] = _expression_site(traced, expression, name)
@@ -415,38 +452,63 @@ class FlowGraph:
                 {mode: node},
                 {mode: call_input(node)},
                 {node},
-                expression,
+                expression if expression is not None and _members(traced, expression)[mode] == [node] else None,
                 place,
             )
+        _leave_overwriting(sites.values())
         return list(sites.values())
 
     def _formulas(self, traced: Traced, sites: list[Site]) -> list[Site]:
-        """The activations that a graph computes step by step; a part of one is not listed by itself."""
+        """The activations that a graph computes step by step; a part of one is not an activation for itself."""
         known = {node: site for site in sites for node in site.members}
         names = _Names(traced.module, {(id(traced.module), site.target) for site in sites})
-        formulas: dict[Any, Site] = {}
+        aligned, formulas = align(traced.graphs), dict[Any, Site]()
         for mode, graph in traced.graphs.items():
-            for formula in self._steps(traced, graph, known).formulas():
-                last: Node = formula.step.origin
-                place = place_of(last)
-                key = (formula.kind, place or last.name)
+            for formula in reversed([*self._steps(traced, graph, known).formulas()]):
+                nodes: list[Node] = [step.origin for step in formula.parts]
+                within = known.get(nodes[0])
+                if within is not None and within.expression is not None and within.members >= set(nodes):
+                    continue  # the forward keeps its code, and an expression there is this formula
+                place = place_of(nodes[0])
+                key: Any = aligned.get(nodes[0], nodes[0])  # a loop runs one place of the source several times
+                if traced.keeps_code and place is not None:
+                    key = (formula.kind, place)
                 if key not in formulas:
-                    reason = out_of_reach(formula.words(place or ""))
-                    formulas[key] = fixed_site(traced, Activation(formula.kind), names(formula.kind), reason, place)
+                    formulas[key] = self._formula_site(traced, formula, nodes, names, mode)
                 site = formulas[key]
-                site.nodes[mode] = last
-                for part in {known[step.origin] for step in formula.parts if step.origin in known}:
-                    part.fixed = f"it is a part of {site.name}"
+                site.nodes[mode], site.starts[mode] = nodes[0], formula.source.origin
+                site.members |= set(nodes)
+                for part in {known[node] for node in nodes if node in known}:
+                    part.part_of = site
         return list(formulas.values())
+
+    def _formula_site(self, traced: Traced, formula: Formula, nodes: list[Node], names: "_Names", mode: bool) -> Site:
+        """The site of a formula; where an expression of the source is the same, it has the name and text of that."""
+        same = (e for e in traced.expressions if set(_members(traced, e)[mode]) == set(nodes))
+        written = next(same, None)
+        kind = written.kind if written is not None and formula.kind == FORMULA else formula.kind
+        place = place_of(nodes[0])
+        site = fixed_site(traced, Activation(kind, default=formula.default), names(kind), "", place)
+        in_place = [node for node in nodes if call_in_place(node)]
+        last_alone = in_place == [nodes[0]] and call_input(nodes[0]) is formula.source.origin
+        if formula.bare or traced.keeps_code or not formula.closed or (in_place and not last_alone):
+            site.fixed = out_of_reach(formula.words(place or ""), kind)
+        elif any(map(_overwrites, in_place)):
+            site.fixed = OVERWRITES
+        else:
+            site.fixed, site.formula, site.expression = None, formula, written
+        return site
 
     def _steps(self, traced: Traced, graph: Graph, known: dict[Node, Site]) -> Formulas:
         """What a graph computes, each value as a function of one other."""
         formulas, values = Formulas(), dict[Node, Any]()
         for node in graph.nodes:
-            site, module = known.get(node), self.resolve(traced, node) if node.op == "call_module" else None
-            gate = site is not None and site.kind in GATES and not site.activation.default
-            name, pointwise = plain_name(node.target), False
-            function: Any = None if module is None else module_function(module) if gate else None
+            module = self.resolve(traced, node) if node.op == "call_module" else None
+            activation = self.activation(module) if module is not None else _call_activation(node)
+            if _is_weight(node) and module is None:
+                activation = None
+            name, pointwise = plain_name(node.target), activation is not None
+            function: Any = None if module is None or not pointwise else module_function(module)
             if node.op == "get_attr":
                 values[node] = node.meta.get("value")
                 if isinstance(values[node], Tensor):
@@ -454,15 +516,20 @@ class FlowGraph:
             elif node.target is getattr and (given := setting(node.args[1])) is not None:
                 values[node] = given
                 continue
+            elif _reads_shape(node):
+                values[node] = Step(name, origin=node)
+                continue
             elif node.op in ("call_function", "call_method"):
                 function = filled(name) or as_function(node.target)
-                pointwise = is_pointwise(name) and (site is None or gate)
+                pointwise = pointwise or is_pointwise(name)
             arguments = map_arg((node.args, dict(node.kwargs)), values.__getitem__)
             if filled(name) and isinstance(arguments[0][0], Step):
                 arguments, pointwise = (arguments[0][:1], {}), True
-            pointwise = pointwise or (gate and function is not None)
-            values[node] = step = formulas.made(name, function, *arguments, node, pointwise=pointwise, listed=gate)
-            if isinstance(step, Step) and module is not None:
+            pointwise = pointwise and function is not None
+            values[node] = step = formulas.made(
+                name, function, *arguments, node, pointwise=pointwise, role=activation.role if activation else None
+            )
+            if isinstance(step, Step) and module is not None and activation is None:
                 step.affine = is_affine(module) or self.is_norm(module)
             if call_in_place(node) and node.all_input_nodes and pointwise:
                 values[node.all_input_nodes[0]] = step
@@ -486,6 +553,7 @@ class FlowGraph:
         ends: list[str] = []
         feeds = list(self._search(Value(site.owner, start), mode, (), None, 0, ends))
         if any(feed.additions for feed in feeds):
+            feeds = [feed for feed in feeds if not feed.moves] or feeds
             feeds = [feed for feed in feeds if not feed.affine.above] or feeds
         if not feeds:
             return not_fed(ends[0] if ends else "a constant")
@@ -502,8 +570,13 @@ class FlowGraph:
         value, path = self._through(value, mode, path)
         node, path = value.node, (*path, value)
         module = self.resolve(value.owner, node) if node.op == "call_module" else None
-        if is_affine(module):
-            yield Feed(value, norm, additions, path, any(self._is_dropout(each) for each in path))
+        if self.is_feed(module):
+            moves = [each for each in reversed(path) if self._moves(each)]
+            if moves and norm is not None:
+                moves = [each for each in reversed(path) if each == norm or self._moves(each)]
+            yield Feed(value, norm, additions, path, any(self._is_dropout(each) for each in path), tuple(moves))
+        elif self._moves(value) and isinstance(source := call_input(node), Node):
+            yield from self._search(_at(value, source), mode, path, norm, additions, ends)
         elif norm is None and (
             (module is not None and self.is_norm(module))
             or (node.target in NORM_FUNCTIONS and isinstance(value.owner.module, NORMS))
@@ -548,6 +621,21 @@ class FlowGraph:
             return None
         result = output(child.graphs[mode])
         return Value(child, result, (*value.trail, (value.owner, node)), value.above) if result is not None else None
+
+    def is_feed(self, module: nn.Module | None) -> bool:
+        """Whether a layer is affine in what it computes: a subclass of torch's layers may apply an activation too."""
+        if module is None or not is_affine(module):
+            return False
+        if id(module) not in self._feeds:
+            self._feeds[id(module)] = not (has_own_forward(module) and is_bent(module))
+        return self._feeds[id(module)]
+
+    def _moves(self, value: Value) -> bool:
+        """Whether a call rearranges, selects or pools values, and computes nothing else."""
+        node = value.node
+        if node.op == "call_module":
+            return isinstance(self.resolve(value.owner, node), MOVING_MODULES)
+        return node.op in ("call_function", "call_method") and plain_name(node.target) in MOVING
 
     def _is_dropout(self, value: Value) -> bool:
         node = value.node
@@ -626,6 +714,37 @@ def not_fed(end: str) -> str:
     if end.removeprefix("a normalisation of ") in AFFINE_FUNCTIONS:
         return f"it is fed by a call of {end}() and not by an affine layer that is a module of its own"
     return f"it is fed by {end}, not by an affine layer"
+
+
+def _leave_overwriting(sites: Collection[Site]) -> None:
+    """Leave what writes into a view, and every call of its module: what replaces it writes nowhere."""
+    writing = [site for site in sites if site.in_place and any(map(_overwrites, site.nodes.values()))]
+    for site in sites:
+        if any(site is each or (site.module is not None and site.module is each.module) for each in writing):
+            site.fixed = OVERWRITES
+
+
+def _overwrites(node: Node) -> bool:
+    """Whether a call in place writes into a view of a value that is read later, other than through that view."""
+    start = call_input(node)
+    root = start
+    while isinstance(root, Node) and _is_view(root):
+        root = call_input(root)
+    if root is start or not isinstance(root, Node):
+        return False
+    calls = [*node.graph.nodes]
+    aliases = {root}
+    for each in calls:
+        if _is_view(each) and each is not start and call_input(each) in aliases:
+            aliases.add(each)
+    later = set(calls[calls.index(node) + 1 :])
+    return any(user in later for alias in aliases for user in alias.users)
+
+
+def _is_view(node: Node) -> bool:
+    if node.target is getattr:
+        return node.args[1] in ("T", "mT", "H", "mH", "data", "real", "imag")
+    return node.op in ("call_function", "call_method") and plain_name(node.target) in VIEWS
 
 
 def align(graphs: dict[bool, Graph]) -> dict[Node, Node]:

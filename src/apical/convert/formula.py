@@ -1,25 +1,28 @@
 """Activations that are computed step by step: `e = exp(-h)`, then `h = h / (1 + e)`; `m = h > 0`, then `h = h * m`.
 
 The idea. Every value that a forward makes is followed as a function of one other value, its base: a call that maps each
-number by itself, of values with the same base and of constants, makes one `Step` more; anything else (a matrix product,
-a sum of two layers) makes a new base. Where a chain of steps ends, it is run again on points, and its answers say
-whether it is an activation, as they do for modules and expressions (probe.py). The calls come from the graph of a
-forward (flow.py) or from the operators of one that ran (observation.py).
+number by itself, of values with the same base and of constants, makes one `Step` more, activations included; anything
+else (a matrix product, a sum of two layers) makes a new base. Where a chain of steps ends, `Formulas` says what in it
+is one activation; it is run again on points, and its answers tell, as they do for modules and expressions (probe.py).
+The calls come from the graph of a forward (flow.py), from its statements (statements.py) or from the operators of one
+that ran (observation.py).
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from apical.convert.kinds import ALL_KINDS, DEFAULT_KINDS
 from apical.convert.probe import Elementwise, elementwise
 
 FORMULA = "formula"
 """The kind of what computes no activation of torch."""
+
+Role = Literal["whole", "gate"] | None
+"""Of a call: an activation by itself, a gate that may be a part of one, or neither."""
 
 LONGEST_CHAIN = 64
 MOST_CONSTANTS = 4096
@@ -88,10 +91,11 @@ def is_pointwise(name: str) -> bool:
 
 @dataclass(eq=False)
 class Step:
-    """A value as a function of one other. A base has no `function`; `affine` says that a layer or its norm made it.
+    """A value as a function of others with the same base. A base has no `function`; `affine`: a layer or norm made it.
 
-    `origin` is where the call stands. `listed` is a call that is an activation by itself, such as a sigmoid. `ends` are
-    the calls that go on from here in another way.
+    `origin` is where the call stands. `role` says of a call that it is an activation by itself ("whole"), or a gate
+    such as a sigmoid. `ends` are the calls that go on from here in another way, `users` the steps that do so step by
+    step. `learned` says that a parameter is among the arguments. `seen` is for who follows the forward.
     """
 
     name: str
@@ -101,69 +105,73 @@ class Step:
     kwargs: dict[str, Any] = field(default_factory=dict)
     origin: Any = None
     affine: bool = False
-    listed: bool = False
+    role: Role = None
     ends: set[str] = field(default_factory=set)
-    used: bool = False
+    users: list["Step"] = field(default_factory=list)
+    learned: bool = False
     size: int = 0
+    seen: Any = None
 
     @property
     def inputs(self) -> list["Step"]:
         return [each for each in tree_leaves((self.args, self.kwargs)) if isinstance(each, Step)]
 
-    def chain(self) -> list["Step"]:
-        """This step and all before it, the base left out, the last one first."""
+    def between(self, source: "Step") -> list["Step"]:
+        """This step and all that lie between it and `source`, this one first; `source` itself is left out."""
         done: list[Step] = []
         waiting = [self]
         while waiting:
             step = waiting.pop(0)
-            if step.base is not None and not any(step is other for other in done):
+            if step is not source and step.base is not None and not any(step is other for other in done):
                 done.append(step)
                 waiting += step.inputs
         return done
 
-    def __call__(self, x: Tensor) -> Any:
-        """The value for another one of its base."""
-        assert self.base is not None
-        return self._run({id(self.base): x})
-
-    def _run(self, values: dict[int, Any]) -> Any:
+    def run(self, values: dict[int, Any]) -> Any:
+        """The value for other ones of the steps whose values are given, by id."""
         if id(self) not in values:
-            args, kwargs = tree_map_only(Step, lambda step: step._run(values), (self.args, self.kwargs))
+            args, kwargs = tree_map_only(Step, lambda step: step.run(values), (self.args, self.kwargs))
             if args and isinstance(args[0], Tensor):
                 args = (args[0].clone(), *args[1:])  # it may be overwritten
             assert self.function is not None
             values[id(self)] = self.function(*args, **kwargs)
         return values[id(self)]
 
-    @property
-    def key(self) -> Any:
-        """What is equal for steps that compute the same."""
-        numbers = {id(step): number for number, step in enumerate(self.chain())}
-
-        def of(value: Any) -> Any:
-            if isinstance(value, Step):
-                return ("step", numbers.get(id(value), -1))
-            return tuple(value.flatten().tolist()) if isinstance(value, Tensor) else repr(value)
-
-        return tuple((s.name, *(of(each) for each in tree_leaves((s.args, s.kwargs)))) for s in self.chain())
-
 
 @dataclass(frozen=True)
 class Formula:
-    """An activation of several steps: its kind, whether it is chosen without being asked, and the steps."""
+    """An activation of several steps, from `source` to `top`: a function of one value, which is one activation.
+
+    `default` says that it is chosen without being asked. What is `bare` is arithmetic, listed since a layer feeds it.
+    """
 
     kind: str
-    default: bool
-    step: Step
+    source: Step
+    top: Step
+    default: bool = False
+    bare: bool = False
 
     @property
     def parts(self) -> list[Step]:
-        return self.step.chain()
+        return self.top.between(self.source)
+
+    def __call__(self, x: Tensor) -> Any:
+        return self.top.run({id(self.source): x})
+
+    @property
+    def learned(self) -> bool:
+        return any(part.learned for part in self.parts)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing else reads what it computes on the way."""
+        return _closed(self.parts)
 
     def words(self, where: Any) -> str:
         """What it is, and where."""
-        single = self.kind not in (*ALL_KINDS, FORMULA)
-        return f"a bare {self.kind} of what a layer computes{where}" if single else f"a formula of several steps{where}"
+        if self.bare and self.kind != FORMULA:
+            return f"a bare {self.kind} of what a layer computes{where}"
+        return f"a formula of several steps{where}{'' if self.closed else ' whose parts are used elsewhere too'}"
 
     @property
     def bounds(self) -> bool:
@@ -172,7 +180,15 @@ class Formula:
 
 
 class Formulas:
-    """The steps of one forward."""
+    """The steps of one forward, and which of them are one activation together.
+
+    From a value back to its base there are values that every way passes: they cut the chain of steps into links, each a
+    function of one value. A link is linear, an activation by itself, or a formula: bent arithmetic (`exp`), or several
+    ways that meet again (`relu(h) - 0.1 * relu(-h)`). Links that compute an activation of torch together are one; of
+    the others, several ways that meet again are one activation as a whole, whatever activations they consist of, and
+    so is bent arithmetic behind one (`relu(h) ** 2`). The sum of a value and of an activation of it is not: a
+    residual.
+    """
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -187,7 +203,7 @@ class Formulas:
         origin: Any,
         *,
         pointwise: bool,
-        listed: bool = False,
+        role: Role = None,
     ) -> Any:
         """What a call makes of `args`: of steps one step more or a new base, of constants a constant."""
         inputs = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Step)]
@@ -199,9 +215,10 @@ class Formulas:
         if pointwise and len(bases) == 1 and size <= LONGEST_CHAIN:
             constants = _constants((args, kwargs))
             if constants is not None:
+                step = Step(name, inputs[0].base or inputs[0], function, *constants, origin, role=role, size=size)
+                step.learned = any(isinstance(each, nn.Parameter) for each in tree_leaves((args, kwargs)))
                 for each in inputs:
-                    each.used = True
-                step = Step(name, inputs[0].base or inputs[0], function, *constants, origin, listed=listed, size=size)
+                    each.users.append(step)
                 self.steps.append(step)
                 return step
         for each in inputs:
@@ -209,66 +226,149 @@ class Formulas:
         return Step(name, origin=origin)
 
     def formulas(self) -> Iterator[Formula]:
-        """The activations among the chains."""
+        """The activations of several steps."""
         told: set[int] = set()
         for step in reversed(self.steps):
-            if id(step) not in told and (step.ends or not step.used):
-                for formula in self._within(step):
-                    if id(formula.step) not in told:
+            if step.ends or not step.users:
+                assert step.base is not None
+                for formula in self._along(step.base, step):
+                    if id(formula.top) not in told:
                         told |= {id(part) for part in formula.parts}
                         yield formula
 
-    def _within(self, top: Step) -> Iterator[Formula]:
-        """The whole chain if that is an activation, or else what is one in it."""
-        chain = top.chain()
-        if all(step.name in _LINEAR for step in chain) and _uses(chain, top.base) < 2:
-            return
-        kind = self._known(top)
-        if kind is not None:
-            yield Formula(kind, default=False, step=top)
-            return
-        inside: set[int] = set()
-        for step in chain[1:]:
-            if id(step) not in inside and (kind := self._known(step)) is not None:
-                inside |= {id(each) for each in step.chain()}
-                yield Formula(kind, default=False, step=step)
-        if not inside and (kind := self._unknown(top, chain)) is not None:
-            yield Formula(kind, default=False, step=top)
+    def whole(self, source: Step, top: Any) -> Formula | None:
+        """The formula that leads from `source` to `top`, if all between them is one."""
+        if not isinstance(top, Step) or top.base is not source:
+            return None
+        formulas = (formula for formula in self._along(source, top) if not formula.bare)
+        return next((each for each in formulas if each.top is top and each.source is source), None)
 
-    def _answer(self, step: Step) -> Elementwise | None:
-        key = step.key
+    def _along(self, source: Step, top: Step) -> Iterator[Formula]:
+        """The formulas among the links between two values, the last one first."""
+        path = _links(source, top)
+        end = len(path) - 1
+        while end > 0:
+            formula = self._known(path, end) or self._unknown(path, end)
+            if formula is not None:
+                yield formula
+                end = next(i for i, step in enumerate(path) if step is formula.source)
+                continue
+            if path[end - 1] not in path[end].inputs or len(path[end].inputs) > 1:
+                for operand in path[end].inputs:
+                    if operand is not path[end - 1] and operand.base is not None:
+                        yield from self._along(path[end - 1], operand)
+            end -= 1
+
+    def _known(self, path: list[Step], end: int) -> Formula | None:
+        """The longest row of links that computes an activation of torch; one that is listed by itself is not meant."""
+        if path[end].name in _COPIES or (end == 1 and path[1].role is not None):
+            return None
+        for start in range(end):
+            if any(_is_bent(path[i], path[i + 1]) for i in range(start, end)):
+                formula = Formula("", path[start], path[end])
+                answer = self._answer(formula)
+                kind = None if answer is None else answer.kind
+                if kind == "relu" and formula(_OUTSIDE).tolist() != [0.0, 1e6]:
+                    continue  # a bound of boxes, or an epsilon
+                if kind is not None:
+                    return Formula(kind, path[start], path[end])
+        return None
+
+    def _unknown(self, path: list[Step], end: int) -> Formula | None:
+        """A formula that computes no activation of torch; None where it is mere arithmetic."""
+        top, before = path[end], path[end - 1]
+        if not _is_bent(before, top) or (top.ends and top.ends <= _REDUCTIONS):
+            return None
+        steps = top.between(before)
+        several = len(steps) > 1 or _uses(steps, before) > 1
+        if several and not _is_residual(before, top):
+            formula = Formula(FORMULA, before, top)
+            if any(each.role or each.name not in _POLYNOMIAL for each in steps) and self._is_smooth(formula):
+                return Formula(FORMULA, before, top, self._is_default(formula))
+        start = next((i for i in reversed(range(end - 1)) if not _is_linear(path[i], path[i + 1])), None)
+        if start is not None and path[start + 1].role is not None and not _is_residual(before, top):
+            formula = Formula(FORMULA, path[start], top)
+            if formula.closed and self._is_smooth(formula):
+                return Formula(FORMULA, path[start], top, self._is_default(formula))
+        base = path[0]
+        chain = top.between(base)
+        bends = {each.name for each in chain if each.name not in _LINEAR}
+        if not base.affine or any(each.role for each in chain):
+            return None
+        last = all(_is_linear(path[i], path[i + 1]) for i in range(end, len(path) - 1))
+        if last and self._answer(Formula("", base, top)) is not None:
+            return Formula(bends.pop() if len(bends) == 1 else FORMULA, base, top, bare=True)
+        return None
+
+    def _is_smooth(self, formula: Formula) -> bool:
+        answer = self._answer(formula)
+        return answer is not None and answer.continuous
+
+    def _is_default(self, formula: Formula) -> bool:
+        """Whether a formula is an activation of hidden layers, since it has one inside, and not a gate."""
+        answer = self._answer(formula)
+        return answer is not None and not answer.gate and any(part.role == "whole" for part in formula.parts)
+
+    def _answer(self, formula: Formula) -> Elementwise | None:
+        parts = formula.parts
+        key = _key(parts)
         if key not in self._answers:
-            sizes = [t.numel() for s in step.chain() for t in tree_leaves((s.args, s.kwargs)) if isinstance(t, Tensor)]
-            self._answers[key] = elementwise(step, tuple(dict.fromkeys([*(n for n in sizes if n > 1), 3])))
+            sizes = [t.numel() for s in parts for t in tree_leaves((s.args, s.kwargs)) if isinstance(t, Tensor)]
+            self._answers[key] = elementwise(formula, tuple(dict.fromkeys([*(n for n in sizes if n > 1), 3])))
         return self._answers[key]
 
-    def _known(self, step: Step) -> str | None:
-        """The kind of torch that a step computes; None where a listed call alone, or none, does."""
-        chain = step.chain()
-        bends = [each for each in chain if each.name not in _LINEAR]
-        if not bends and _uses(chain, step.base) < 2:
-            return None
-        answer = self._answer(step)
-        kind = None if answer is None else answer.kind
-        if kind == "relu" and step(_OUTSIDE).tolist() != [0.0, 1e6]:
-            return None  # a bound of boxes, or an epsilon
-        alone = len(bends) == 1 and bends[0].listed and _uses(chain, step.base) < 2
-        return None if kind is None or (alone and kind not in DEFAULT_KINDS) else kind
 
-    def _unknown(self, step: Step, chain: list[Step]) -> str | None:
-        """The name of a formula that computes no activation of torch; None where it is mere arithmetic."""
-        assert step.base is not None
-        answer = self._answer(step)
-        if answer is None:
-            return None
-        several = _uses(chain, step.base) > 1 and any(each.name not in _POLYNOMIAL for each in chain)
-        if several and answer.continuous:
-            return FORMULA
-        bends = {each.name for each in chain if each.name not in _LINEAR}
-        counted = bool(step.ends) and step.ends <= _REDUCTIONS
-        if step.base.affine and not counted and not any(each.listed for each in chain):
-            return bends.pop() if len(bends) == 1 else FORMULA
-        return None
+def _links(source: Step, top: Step) -> list[Step]:
+    """The values that every way from `source` to `top` passes, both included, in order."""
+    passed: dict[int, list[Step]] = {id(source): [source]}
+
+    def through(step: Step) -> list[Step]:
+        if id(step) not in passed:
+            ways = [through(each) for each in step.inputs if each is source or each.base is not None]
+            ways = ways if step.name not in _FILLED else [[source]]
+            first, *others = ways
+            passed[id(step)] = [each for each in first if all(any(each is o for o in way) for way in others)] + [step]
+        return passed[id(step)]
+
+    return through(top)
+
+
+def _is_linear(source: Step, top: Step) -> bool:
+    """Whether a link is a straight line by the names of its calls."""
+    steps = top.between(source)
+    return all(each.name in _LINEAR for each in steps) and _uses(steps, source) < 2
+
+
+def _is_bent(source: Step, top: Step) -> bool:
+    """Whether a link is neither a straight line nor an activation by itself."""
+    return not _is_linear(source, top) and not (top.role is not None and source in top.inputs)
+
+
+def _is_residual(source: Step, top: Step) -> bool:
+    """Whether `top` is the sum of a straight line through `source` and of something else."""
+    if top.name not in ("add", "sub", "subtract", "rsub") or len(top.inputs) != 2:
+        return False
+    lines = [each is source or _is_linear(source, each) for each in top.inputs]
+    other = [each for each, line in zip(top.inputs, lines, strict=True) if not line]
+    return any(lines) and all(any(part.role for part in each.between(source)) for each in other)
+
+
+def _closed(parts: list[Step]) -> bool:
+    own = {id(part) for part in parts}
+    overwritten = [part.ends <= {part.name} for part in parts[1:]]  # by itself, which is not another use
+    return all(overwritten) and all(id(user) in own for part in parts[1:] for user in part.users)
+
+
+def _key(parts: list[Step]) -> Any:
+    """What is equal for steps that compute the same."""
+    numbers = {id(step): number for number, step in enumerate(parts)}
+
+    def of(value: Any) -> Any:
+        if isinstance(value, Step):
+            return ("step", numbers.get(id(value), -1))
+        return tuple(value.flatten().tolist()) if isinstance(value, Tensor) else repr(value)
+
+    return tuple((s.name, *(of(each) for each in tree_leaves((s.args, s.kwargs)))) for s in parts)
 
 
 def _constant(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -80,6 +80,7 @@ NORM_FUNCTIONS = (
     functional.instance_norm,
     functional.rms_norm,
 )
+_IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ipow", "setitem")
 ADDITIONS: tuple[Any, ...] = (operator.add, operator.iadd, torch.add, "add", "add_")
 
 
@@ -151,6 +152,11 @@ class Selection:
             raise ConversionError(
                 f"unknown kind {', '.join(map(repr, unknown))}; available: {', '.join((*ALL_KINDS, *own))}"
             )
+
+
+def written_as_module(kind: str) -> str:
+    """How a user makes a module of an activation of this kind."""
+    return f"torch.nn.{_MODULES[kind].__name__}()" if kind in _MODULES else "YourActivation()"
 
 
 def module_kind(module: nn.Module) -> str | None:
@@ -230,9 +236,10 @@ def call_kind(node: Node) -> str | None:
 
 
 def call_in_place(node: Node) -> bool:
-    """Whether this functional activation overwrites its input."""
+    """Whether this call overwrites its input."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name.endswith("_") or bool(node.kwargs.get("inplace"))
+    overwrites = name in _IN_PLACE if node.op == "call_function" else name == "__setitem__"
+    return overwrites or (name.endswith("_") and name[-2:] != "__") or bool(node.kwargs.get("inplace"))
 
 
 def call_as_function(node: Node) -> Callable[[Tensor], Tensor] | None:

@@ -6,9 +6,10 @@ flow that flow.py reads from graphs, for the forwards that have none.
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -22,12 +23,11 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from apical.convert.flow import AFFINE_FUNCTIONS, Activation, FlowGraph, Site, fixed_site, not_fed
-from apical.convert.formula import FORMULA, Formulas, Step, filled, is_pointwise, plain_name, put
+from apical.convert.flow import AFFINE_FUNCTIONS, MOVING, Activation, FlowGraph, Site, fixed_site, not_fed
+from apical.convert.formula import FORMULA, Formulas, Role, Step, filled, is_pointwise, plain_name, put
 from apical.convert.kinds import (
     ADDITIONS,
     FUNCTIONS,
-    GATES,
     INSIDE,
     NORM_FUNCTIONS,
     NORMS,
@@ -36,8 +36,9 @@ from apical.convert.kinds import (
     is_affine,
     is_ours,
 )
+from apical.convert.probe import called_alone
 from apical.convert.source import Place, codes, out_of_reach, running_place
-from apical.convert.trace import Traced, in_mode, own_calls
+from apical.convert.trace import Traced, attributes_kept, in_mode, own_calls
 from apical.errors import ConversionError
 
 SATURATED = 5.0
@@ -51,10 +52,6 @@ _SUMS = {getattr(Tensor, f) if isinstance(f, str) else f for f in ADDITIONS} | {
 }
 _NORMS = {function.__name__ for function in NORM_FUNCTIONS}
 _AFFINE_FUNCTIONS = {getattr(functional, name) for name in AFFINE_FUNCTIONS}
-HIDDEN = out_of_reach("called where its forward does not show it")
-Role = Literal["whole", "gate"] | None
-"""Of a call: an activation by itself, a gate that may be a part of one, or neither."""
-
 _PASSING = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "contiguous", "clone", "to", "float"}
 
 
@@ -93,7 +90,8 @@ class Record:
 class _Frame:
     """A running forward: the activations it calls in order, and how many it has called; `blind` without a graph.
 
-    `inside` says that it is an activation or a part of one; of those a `gate` may be a part of a larger formula.
+    `inside` says that it is an activation, a part of one, or code that nothing can change; `whole` that it is an
+    activation, which counts as one step.
     """
 
     module: nn.Module
@@ -102,7 +100,7 @@ class _Frame:
     expressions: list[Site]
     inside: bool
     blind: bool
-    gate: bool = False
+    whole: bool = False
     called: int = 0
     running: set[int] = field(default_factory=set)
 
@@ -167,7 +165,7 @@ class Observation:
         self, record: Record, owner: nn.Module, norm: nn.Module | None, sums: int, ends: list[str]
     ) -> Iterator[tuple[Record, nn.Module | None, int]]:
         maker = record.maker
-        if isinstance(maker, nn.Module) and is_affine(maker):
+        if isinstance(maker, nn.Module) and self.network.is_feed(maker):
             yield record, norm, sums
         elif isinstance(maker, nn.Module) and norm is None and self.network.is_norm(maker):
             yield from self._search(record.sources[0], owner, maker, sums, ends)
@@ -176,10 +174,14 @@ class Observation:
                 yield from self._search(source, owner, norm, sums + 1, ends)
         elif maker in _PASSING and record.sources:
             yield from self._search(record.sources[0], owner, norm, sums, ends)
+        elif isinstance(maker, str) and plain_name(maker) in MOVING and record.sources:
+            if any(True for _ in self._search(record.sources[0], owner, norm, sums, ends)):
+                ends.append("values of a layer that are rearranged where no graph shows it")
         elif maker in _NORMS and norm is None and isinstance(owner, NORMS) and record.sources:
             yield from self._search(record.sources[0], owner, owner, sums, ends)  # a norm whose class activates too
         else:
-            ends.append(maker if isinstance(maker, str) else type(maker).__name__)
+            name = maker if isinstance(maker, str) else type(maker).__name__
+            ends.append("a sum" if name == "+" else name)
 
 
 def _after(record: Record, other: Record) -> bool:
@@ -238,8 +240,7 @@ class _Watch(TorchFunctionMode):
             self.listed.setdefault(id(site.owner.module), []).append(site)
         self.records: Any = WeakIdKeyDictionary()
         self.frames: list[_Frame] = [self._enter(network.model, None, [], None)]
-        self.calling = False
-        self.role: Role = None
+        self.calling = self.muted = False
         self.steps, self.formulas = _Steps(), Formulas()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -248,17 +249,25 @@ class _Watch(TorchFunctionMode):
         inputs = [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, Tensor)]
         inputs += [x for each in args if isinstance(each, (list, tuple)) for x in each if isinstance(x, Tensor)]
         sources = tuple(self._record(x) for x in inputs)
+        for x, made in zip(inputs, sources, strict=True):
+            self.steps.see(x, made)
+        kind = function_kind(_METHODS.get(func, func), args, kwargs or {}) if inputs else None
         if inputs:
-            self.role = self.look(function_kind(_METHODS.get(func, func), args, kwargs or {}), inputs[0], sources[0])
-        self.calling = True
+            self.look(kind, inputs[0], sources[0])
+        whole = self._whole(kind, func, args, kwargs or {}) if kind is not None else None
+        self.calling, self.muted = True, whole is not None
         try:
             result = func(*args, **(kwargs or {}))
         finally:
-            self.calling, self.role = False, None
+            self.calling, self.muted = False, False
+        if whole is not None:
+            whole(result)
         if func in _AFFINE_FUNCTIONS:
             self.steps.affine(result)
-        record = Record("+" if func in _SUMS else str(getattr(func, "__name__", func)), sources)
-        for each in result if isinstance(result, (list, tuple)) else (result,):
+        name = "an assignment in place" if func is Tensor.__setitem__ else str(getattr(func, "__name__", func))
+        record = Record("+" if func in _SUMS else name, sources)
+        written = args[0] if func is Tensor.__setitem__ else result
+        for each in written if isinstance(written, (list, tuple)) else (written,):
             if isinstance(each, Tensor):
                 self.records[each] = record
         return result
@@ -269,59 +278,89 @@ class _Watch(TorchFunctionMode):
             record = self.records[x] = Record("an input or parameter")
         return record  # type: ignore[no-any-return]
 
-    def look(self, kind: str | None, x: Tensor, record: Record | None = None, *, own: bool = False) -> Role:
-        """Which activation the call of a function is: the first of an expression, one of a graph, or one unseen."""
+    def _whole(
+        self, kind: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any], role: Role = None
+    ) -> Callable[[Any], None] | None:
+        """For a call that is an activation by itself, what notes its result as one step; None inside of others."""
+        frame = self.frames[-1]
+        if frame.inside:
+            return None
+        place = running_place(frame.known, sys._getframe(2)) if frame.known else None
+        role = role or Activation(kind).role
+        return self.steps.whole(self.formulas, kind, function, args, kwargs, role, (frame.module, place))
+
+    def look(self, kind: str | None, x: Tensor, record: Record | None = None, *, own: bool = False) -> None:
+        """Note which activation a call of a function is: the first of an expression, one of a graph, or one unseen."""
         frame = self.frames[-1]
         if frame.inside or not (frame.expressions or kind) or self.steps.is_weight(x):
-            return None
+            return
         place = running_place(frame.known, sys._getframe(2))
         for written in frame.expressions:
             assert written.expression is not None
             if written.expression.place.holds(place) and not written.expression.source.holds(place):
                 if id(written) not in frame.running:
-                    self.observed.note(written, x, place, record, self.alpha)
+                    self._note(written, x, place, record)
                 frame.running.add(id(written))
-                return _role(written.activation)
+                return
         frame.running.clear()
         if kind is None or (not frame.expressions and self._called(frame, x, record)):
-            return None if kind is None else _role(Activation(kind))
+            return
         functions = self.functions.setdefault(id(frame.module), [])
         known = [site for site in functions if site.kind == kind and site.place in (None, place)]
         site = known[0] if known else None
         if site is None:
             site = self._stray(frame.module, Activation(kind, default=own))
+            site.place = place
             functions.append(site)
+            self.listed.setdefault(id(frame.module), []).append(site)
             self.observed.strays.append(site)
-        self.observed.note(site, x, place, record, self.alpha)
-        return _role(site.activation)
+        self._note(site, x, place, record)
 
     def operator(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, role: Role) -> None:
         """An operator ran: what it made, as a function of what it was made from."""
         frame = self.frames[-1]
-        if frame.inside:
-            role = "gate" if frame.gate else "whole"
+        if frame.whole or self.muted:
+            return
         place = running_place(frame.known, sys._getframe(2)) if frame.known else None
-        self.steps.note(self.formulas, func, args, kwargs, result, role, (frame.module, place))
+        origin = (frame.module, place)
+        self.steps.note(self.formulas, func, args, kwargs, result, role, origin, follow=not frame.inside)
 
     def conclude(self) -> None:
         """List the activations that were computed step by step and that nothing lists yet."""
         for formula in self.formulas.formulas():
-            module, place = formula.step.origin
+            module, place = formula.top.origin
             listed = self.listed.setdefault(id(module), [])
             site = next((site for site in listed if _same_formula(site, formula.kind, place)), None)
             if site is None:
-                what = out_of_reach(formula.words(place or " outside its class"))
-                site = self._stray(module, Activation(formula.kind), what)
+                what = out_of_reach(formula.words(place or " outside its class"), formula.kind)
+                site = self._stray(module, Activation(formula.kind, default=formula.default), what)
                 site.place = place
                 listed.append(site)
                 self.observed.strays.append(site)
-            parts = {part.name for part in formula.parts if part.listed}
-            for stray in self.observed.strays:
-                if stray.owner.module is module and stray.kind in parts and stray is not site:
-                    stray.fixed = f"it is a part of {site.name}"
+            if site not in self.observed.calls and formula.source.seen is not None:
+                self.observed.calls[site] = [(place, formula.source.seen)]
+            parts = [(part.name, part.origin[1]) for part in formula.parts if part.role]
+            for other in listed:
+                if other is not site and other.part_of is None and not other.nodes:
+                    self._part(other, site, parts)
 
-    def _stray(self, module: nn.Module, activation: Activation, reason: str = HIDDEN) -> Site:
+    def _part(self, site: Site, whole: Site, parts: list[tuple[str, Place | None]]) -> None:
+        """Note that a site is a part of a formula, if all its calls are, or that it cannot be changed, if some are."""
+        called = [(site.kind, place) for place, _ in self.observed.calls.get(site, ())]
+        if called and all(call in parts for call in called):
+            site.part_of = whole
+        elif any(call in parts for call in called):
+            site.fixed = f"it is a part of {whole.name} too"
+
+    def _note(self, site: Site, x: Tensor, place: Place | None, record: Record | None) -> None:
+        """Count what an activation is called with; the counting itself is not a part of the forward."""
+        before, self.calling, self.muted = (self.calling, self.muted), True, True
+        self.observed.note(site, x, place, record, self.alpha)
+        self.calling, self.muted = before
+
+    def _stray(self, module: nn.Module, activation: Activation, reason: str = "") -> Site:
         name = self.names[id(module)]
+        reason = reason or out_of_reach("called where its forward does not show it", activation.kind)
         owner = self.network.traced.get(id(module)) or Traced(name, module, error="torch's own code calls it")
         site = fixed_site(owner, activation, activation.kind, reason)
         while site.name in self.taken:
@@ -338,11 +377,17 @@ class _Watch(TorchFunctionMode):
         self.calling = True  # of the module itself, to know it
         activation = self.network.activation(module) if inputs else None
         self.calling = False
-        self.frames.append(self._enter(module, activation, inputs, record))
+        frame, whole = self._enter(module, activation, inputs, record), None
+        if activation is not None:
+            function = partial(called_alone, module)
+            whole = self._whole(activation.kind, function, inputs[:1], {}, activation.role)
+        self.frames.append(frame)
         try:
             result = call(module, *args, **kwargs)
         finally:
             self.frames.pop()
+        if whole is not None:
+            whole(result)
         layer = activation is not None or is_affine(module) or self.network.is_norm(module)
         if layer and isinstance(result, Tensor) and record is not None:
             self.records[result] = Record(module, (record,))
@@ -356,16 +401,15 @@ class _Watch(TorchFunctionMode):
         caller = self.frames[-1] if getattr(self, "frames", None) else None
         inside = is_ours(module) or isinstance(module, ParametrizationList) or type(module) in INSIDE
         inside = inside or (caller is not None and caller.inside)
-        gate = activation is not None and _role(activation) == "gate" and not inside
         if id(module) not in self.names and caller is not None:  # nobody registered it: it is a part of the caller
             if activation is not None and caller.blind:
                 self.look(activation.kind, inputs[0], record, own=activation.default)
                 inside = True
-            return replace(caller, inside=True, gate=gate) if inside else caller
+            return replace(caller, inside=True, whole=activation is not None) if inside else caller
         if activation is not None and not inside:
             if id(module) in self.by_module:
                 place = running_place(caller.known, sys._getframe(2)) if caller is not None else None
-                self.observed.note(self.by_module[id(module)], inputs[0], place, record, self.alpha)
+                self._note(self.by_module[id(module)], inputs[0], place, record)
             elif caller is not None:
                 self._called(caller, inputs[0], record)
             inside = True
@@ -373,7 +417,8 @@ class _Watch(TorchFunctionMode):
         known = codes(type(module)) if traced is not None else {}
         expressions = self.expressions.get(id(module), [])
         blind = traced is not None and traced.error is not None
-        return _Frame(module, self._order(module), known, expressions, inside, blind, gate)
+        whole = activation is not None or (caller is not None and caller.whole)
+        return _Frame(module, self._order(module), known, expressions, inside, blind, whole)
 
     def _called(self, frame: _Frame, x: Tensor, record: Record | None) -> bool:
         """The next activation of the frame's graph is called; whether there is one."""
@@ -382,7 +427,7 @@ class _Watch(TorchFunctionMode):
         site = frame.order[frame.called]
         frame.called += 1
         if site is not None:
-            self.observed.note(site, x, site.place, record, self.alpha)
+            self._note(site, x, site.place, record)
         return True
 
     def _order(self, module: nn.Module) -> list[Site | None]:
@@ -402,17 +447,13 @@ class _Watch(TorchFunctionMode):
         return call_kind(node) is not None and not calls_only
 
 
-def _role(activation: Activation) -> Role:
-    """Whether an activation is one by itself, or a gate, which may be a part of a larger one."""
-    return "gate" if activation.kind in GATES and not activation.default else "whole"
-
-
 def _same_formula(site: Site, kind: str, place: Place | None) -> bool:
     """Whether a site that is listed is the formula of this kind that ends at `place`."""
     if site.place is None or place is None:
         return site.fixed is not None and site.kind in (kind, FORMULA)
     source = site.expression.source if site.expression is not None else None
-    return (site.fixed or source) is not None and site.place.holds(place) and not (source and source.holds(place))
+    whole = site.fixed is not None or site.formula is not None or source is not None
+    return whole and site.place.holds(place) and not (source and source.holds(place))
 
 
 class _Steps:
@@ -439,9 +480,18 @@ class _Steps:
             self.values[result] = Step("layer", affine=True)
 
     def note(
-        self, formulas: Formulas, func: Any, args: Any, kwargs: dict[str, Any], result: Any, role: Role, origin: Any
+        self,
+        formulas: Formulas,
+        func: Any,
+        args: Any,
+        kwargs: dict[str, Any],
+        result: Any,
+        role: Role,
+        origin: Any,
+        *,
+        follow: bool,
     ) -> None:
-        """An operator made `result`."""
+        """An operator made `result`; without `follow`, it is a new value whatever the operator does."""
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         data = [each for each in tensors if self._step(each) is not None]
         results = [each for each in tree_leaves(result) if isinstance(each, Tensor)]
@@ -452,20 +502,44 @@ class _Steps:
         if not data:
             return
         numbers = any(each.is_floating_point() or self.values[each].base is not None for each in data)
-        pointwise = numbers and role != "whole" and len(results) == 1 and _maps(name, args, data, results[0])
+        pointwise = follow and numbers and len(results) == 1 and _maps(name, args, data, results[0])
         arguments = tree_map_only(Tensor, lambda each: self._step(each) or each, (args, kwargs))
         function = put if name == "index_put" else func
         if filled(name) is not None and len(results) == 1:
             function, arguments = filled(name) or func, (arguments[0][:1], {})
             pointwise = numbers and results[0].shape == args[0].shape
-        step = formulas.made(
-            name, function, arguments[0], arguments[1], origin, pointwise=pointwise, listed=role == "gate"
-        )
-        for each in results:
-            self.values[each] = step
+        step = formulas.made(name, function, arguments[0], arguments[1], origin, pointwise=pointwise, role=role)
+        for number, each in enumerate(results):
+            self.values[each] = step if number == 0 else Step(name, origin=origin)
         if func._schema.is_mutable and isinstance(step, Step):
             step.ends.add(name)
             self.written |= {each.untyped_storage().data_ptr() for each in results}
+
+    def see(self, tensor: Tensor, record: Record) -> None:
+        """Keep with a value what made it."""
+        step = self.values.get(tensor)
+        if step is not None and step.seen is None:
+            step.seen = record
+
+    def whole(
+        self, formulas: Formulas, kind: str, function: Any, args: Any, kwargs: dict[str, Any], role: Role, origin: Any
+    ) -> Callable[[Any], None] | None:
+        """For a call that is one activation, what notes its result; None where its input is a constant."""
+        given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        if not given or self._step(given[0]) is None:
+            return None
+        arguments = tree_map_only(Tensor, lambda each: self._step(each) or each, (tuple(args), kwargs))
+
+        def note(result: Any) -> None:
+            if isinstance(result, Tensor):
+                pointwise = result.shape == given[0].shape
+                step = formulas.made(kind, function, arguments[0], arguments[1], origin, pointwise=pointwise, role=role)
+                self.values[result] = step
+                if result is given[0] and isinstance(step, Step):
+                    step.ends.add(kind)
+                    self.written.add(result.untyped_storage().data_ptr())
+
+        return note
 
     def before(self, func: Any, args: Any) -> Any:
         """The arguments, with a constant that is about to be overwritten as it is now."""
@@ -495,12 +569,13 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.watch = watch
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        watch, role = self.watch, self.watch.role
+        watch, role = self.watch, None
         kind = None if watch.calling else function_kind(func, args, kwargs or {})
         if kind is not None and isinstance(args[0], Tensor):
             watch.calling = True  # of the tensor, to count
-            role = watch.look(kind, args[0], watch._record(args[0]))
+            watch.look(kind, args[0], watch._record(args[0]))
             watch.calling = False
+            role = Activation(kind).role
         before = watch.steps.before(func, args)
         result = func(*args, **(kwargs or {}))
         watch.operator(func, before, kwargs or {}, result, role)
@@ -513,9 +588,7 @@ def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: f
     args, kwargs = _arguments(example_inputs)
     watch.steps.start((args, kwargs))
     with ExitStack() as stack:
-        stack.enter_context(in_mode(network.model, False))
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(_tried(network.model))
         for kind in (nn.Module, *own_calls(network.model.modules())):
             call = vars(kind)["__call__"]
             stack.enter_context(patch.object(kind, "__call__", lambda *a, _call=call, **k: watch.call(_call, *a, **k)))
@@ -534,9 +607,31 @@ def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: f
 def multiply_adds(model: nn.Module, example_inputs: Any) -> int:
     """Multiplications with an addition in one forward: those of matrix products and convolutions."""
     args, kwargs = _arguments(example_inputs)
-    with in_mode(model, False), torch.no_grad(), torch.random.fork_rng(devices=[]), FlopCounterMode(display=False) as n:
+    with _tried(model), FlopCounterMode(display=False) as counter:
         model(*args, **kwargs)
-    return int(n.get_total_flops()) // 2
+    return int(counter.get_total_flops()) // 2
+
+
+@contextmanager
+def _tried(model: nn.Module) -> Iterator[None]:
+    """For a forward in evaluation mode that leaves no trace: not in attributes, values, modes or random numbers."""
+    state = [tensor for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_inference()]
+    before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in state]
+    failed = True
+    try:
+        with (
+            in_mode(model, False),
+            attributes_kept(model.modules()),
+            torch.no_grad(),
+            torch.random.fork_rng(devices=[]),
+        ):
+            yield
+            failed = False
+    finally:
+        with torch.no_grad():
+            for tensor, version, value in before:
+                if failed or tensor._version != version:
+                    tensor.copy_(value)
 
 
 def _first_line(error: Exception) -> str:

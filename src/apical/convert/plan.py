@@ -64,7 +64,11 @@ def decide(
     observed: Feeds | None = None,
 ) -> list[Decision]:
     """A decision for every site; what the kinds or the filter leave out is kept."""
-    chosen = [site for site in sites if chosen_by(site)]
+    chosen = [site for site in sites if site.part_of is None and chosen_by(site)]
+    wholes = {id(site.module): site.part_of for site in sites if site.module is not None and site.part_of is not None}
+    for site in chosen:
+        if site.module is not None and (whole := wholes.get(id(site.module))) is not None:
+            site.fixed = f"its module is a part of {whole.name} too"
     accepted = [site for site in chosen if _accepted(site, filter_fn)]
     if chosen and not accepted:
         names = ", ".join(dict.fromkeys(site.name for site in chosen[:5]))
@@ -76,6 +80,8 @@ def decide(
         )
     if unit.pyramidal:
         decided = _settled(network, chosen, [_pyramidal(network, chosen, site, observed) for site in accepted])
+        if unit.scope == "channel":
+            decided = [_with_channels(decision) for decision in decided]
         again = [decision.site for decision in decided if id(decision.site.module) in decision.site.owner.unseen]
         others = [replace(site, call=site.call + 1, nodes={}, starts={}, members=set()) for site in again]
         decided += [Decision(site, "keep", "its forward calls it where no graph shows it") for site in others]
@@ -84,10 +90,14 @@ def decide(
         decided = [_standard(network, site, unit) for site in accepted]
     by_site = {decision.site: decision for decision in decided}
     left = set(chosen) - set(accepted)
-    return [by_site.get(site) or _left_out(site, filtered=site in left) for site in sites]
+    gone = {decision.site for decision in decided if decision.form != "keep"}
+    listed = [site for site in sites if site.part_of not in gone]
+    return [by_site.get(site) or _left_out(site, filtered=site in left) for site in listed]
 
 
 def _left_out(site: Site, *, filtered: bool) -> Decision:
+    if site.part_of is not None:
+        return Decision(site, "keep", f"it is a part of {site.part_of.name}", asked=False)
     if filtered:
         return Decision(site, "keep", FILTERED, asked=False)
     wanted = (
@@ -139,7 +149,7 @@ def why_not_rewritten(site: Site) -> str | None:
     if place is None:
         return "its call was not seen in the source"
     if site.expression is None and place.helper:
-        return out_of_reach(f"in a function that is called there{place}")
+        return out_of_reach(f"in a function that is called there{place}", site.kind)
     if site.expression is None and call_input_place(type(site.owner.module), place) is None:
         return "its call is not written out in the source"
     return why_no_source(site.owner.module, place.method)
@@ -162,9 +172,19 @@ def _standard(network: FlowGraph, site: Site, unit: Unit) -> Decision:
 
 def _with_width(network: FlowGraph, decision: Decision) -> Decision:
     fed = _agreed(network, decision.site) if decision.site.nodes else str(decision.site.owner.error)
+    if not isinstance(fed, str) and any(feed.moves for feed in fed[0].values()):
+        fed = "values are rearranged before it"
     if isinstance(fed, str):
         return Decision(decision.site, "keep", f"one value per channel needs the layer's width, but {fed}")
     return Decision(decision.site, "swap", feeds=fed[0], affine=fed[1], norm=fed[2])
+
+
+def _with_channels(decision: Decision) -> Decision:
+    """One value per channel needs the channels where the layer has them."""
+    if any(feed.moves for feed in decision.feeds.values()):
+        reason = "one value per channel needs the layer's channels, but values are rearranged before it"
+        return Decision(decision.site, "keep", reason)
+    return decision
 
 
 def rewires(site: Site) -> bool:
@@ -239,6 +259,8 @@ def _pyramidal(network: FlowGraph, sites: list[Site], site: Site, observed: Feed
     no_branch = _why_no_branch(site, feeds, affine)
     if no_branch is None:
         return Decision(site, "branch", "", feeds, affine, norm)
+    if any(feed.moves for feed in feeds.values()):
+        return Decision(site, "keep", f"values are rearranged between its layer and it, and {no_branch}")
     no_wire = _why_no_wire(network, sites, site, affine, norm)
     if no_wire is None:
         return Decision(site, "wire", "", feeds, affine, norm)
@@ -289,6 +311,8 @@ def _why_not_fused(
         return "its forward has ways that no graph shows"
     if any(feed.additions for feed in feeds.values()):
         return "a sum stands before it"
+    if any(feed.moves for feed in feeds.values()):
+        return "values are rearranged before it"
     if any(feed.dropped for feed in feeds.values()):
         return "dropout stands before it"
     if not all(network.used_once(site, feed.path) for feed in feeds.values()):
@@ -333,6 +357,8 @@ def _why_no_branch(site: Site, feeds: dict[bool, Feed], affine: nn.Module) -> st
         return "its affine layer takes more than one input"
     if is_ours(affine):
         return f"its {type(affine).__name__} is a part of a neuron already"
+    if any(feed.moves and feed.norm is not None and feed.norm.node.op != "call_module" for feed in feeds.values()):
+        return "its norm activates too"
     return why_not(site.owner)
 
 

@@ -30,8 +30,8 @@ Function = Callable[[Tensor], Any]
 class Elementwise:
     """An elementwise function: the kind that computes the same, if there is one, and whether it is a gate.
 
-    A gate goes from one level to another, as the sigmoid does: an activation of hidden layers seldom. What jumps is
-    not `continuous`: a rounding, a bucket, or a neuron that spikes.
+    A gate goes from one level to another, as the sigmoid does, or only jumps, as what rounds: an activation of hidden
+    layers seldom. What jumps is not `continuous`: a rounding, a bucket, or a neuron that spikes.
     """
 
     kind: str | None
@@ -90,7 +90,8 @@ def _ask(function: Function, shape: tuple[int, ...]) -> Elementwise | bool | Non
     if _same(_values(function, (x + other) / 2), (y + z) / 2):
         return False
     table, far = _curve(function, shape, POINTS), _curve(function, shape, FAR)
-    return Elementwise(_known(table), _is_gate(far), _is_continuous(function, shape))
+    gate = _is_gate(far) or _is_piecewise_constant(function, shape)
+    return Elementwise(_known(table), gate, _is_continuous(function, shape))
 
 
 def _pair(function: Function, shape: tuple[int, ...]) -> tuple[Tensor, ...] | None:
@@ -178,6 +179,12 @@ def _is_continuous(function: Function, shape: tuple[int, ...]) -> bool:
     return steps[1] <= 0.75 * steps[0]
 
 
+def _is_piecewise_constant(function: Function, shape: tuple[int, ...]) -> bool:
+    """Whether a function has no slope anywhere, as what rounds has not: a quantiser."""
+    near = _curve(function, shape, POINTS + 0.0123), _curve(function, shape, POINTS + 0.0124)
+    return near[0] is not None and near[1] is not None and torch.equal(*near)  # type: ignore[arg-type]
+
+
 def _is_gate(far: Tensor | None) -> bool:
     if far is None or not bool(far.isfinite().all()):
         return False
@@ -195,6 +202,34 @@ def module_function(module: nn.Module, *, training: bool = False) -> Function | 
         for hooks in (part._forward_hooks, part._forward_pre_hooks):
             hooks.clear()
     return own
+
+
+def is_bent(affine: nn.Module) -> bool:
+    """Whether a layer that is a subclass of torch's own computes more than an affine map; False if it cannot be asked.
+
+    An affine map of the middle of two inputs is the middle of its outputs.
+    """
+    function, given = module_function(affine), torch.Generator().manual_seed(0)
+    channels, kernel = getattr(affine, "in_channels", None), getattr(affine, "kernel_size", ())
+    shape: tuple[Any, ...] = (4, getattr(affine, "in_features", getattr(affine, "nx", None)))
+    if channels is not None:
+        dilation = getattr(affine, "dilation", (1,) * len(kernel))
+        shape = (4, channels, *(2 * k * d for k, d in zip(kernel, dilation, strict=True)))
+    if function is None or None in shape:
+        return False
+    x, y = (torch.randn(shape, generator=given, dtype=torch.float64) for _ in range(2))
+    with _undisturbed():
+        try:
+            middle, ends = function((x + y) / 2), (function(x) + function(y)) / 2
+        except Exception:  # a layer may want more than its input
+            return False
+    return isinstance(middle, Tensor) and not _same(middle, ends)
+
+
+def called_alone(module: nn.Module, x: Tensor) -> Any:
+    """What a module makes of other numbers."""
+    alone = module_function(module)
+    return None if alone is None else alone(x)
 
 
 def may_be_activation(module: nn.Module) -> bool:

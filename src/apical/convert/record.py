@@ -166,12 +166,41 @@ def read_document(source: Any) -> list[dict[str, Any]]:
                 f"{source} cannot be read as a saved conversion ({error}): give what report.save wrote"
             ) from error
     records = source.get("conversions") if isinstance(source, dict) else None
-    if not isinstance(records, list) or source.get("format") != FORMAT:
+    if not isinstance(records, list) or source.get("format") != FORMAT or not all(map(_is_record, records)):
         raise ConversionError(
             f"not a saved conversion of format {FORMAT} (made with apical {apical.__version__}): "
             "give what report.save wrote"
         )
     return records
+
+
+def _is_record(record: Any) -> bool:
+    """Whether it has the form of what `record_of` makes; whether it fits the network is decided later."""
+    return (
+        isinstance(record, dict)
+        and all(isinstance(record.get(key), str) for key in ("unit", "root"))
+        and (record.get("kinds", 0) is None or _are(record.get("kinds"), str))
+        and all(_are(record.get(key), str) for key in ("also", "kept"))
+        and _are(record.get("activations"), dict)
+        and all(map(_is_entry, record["activations"]))
+    )
+
+
+def _is_entry(entry: dict[str, Any]) -> bool:
+    place = entry.get("place", ["", 0, 0, 0, 0])
+    return (
+        all(isinstance(entry.get(key), str) for key in ("name", "form", "kind"))
+        and isinstance(entry.get("affine", ""), str)
+        and ("affine" not in entry or {"norm", "sums"} <= entry.keys())
+        and isinstance(entry.get("norm"), str | None)
+        and type(entry.get("sums", 0)) is int
+        and isinstance(place, list)
+        and [type(each) for each in place] == [str, int, int, int, int]
+    )
+
+
+def _are(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and all(isinstance(each, kind) for each in values)
 
 
 def config_of(model: nn.Module) -> Any:

@@ -17,6 +17,7 @@ from apical.convert.kinds import DEFAULT_KINDS, is_ours
 from apical.convert.observation import Share
 from apical.convert.plan import FILTERED, NOT_ASKED, Decision
 from apical.convert.record import ATTRIBUTE, local_units
+from apical.convert.source import make_a_module
 from apical.errors import ConversionError
 from apical.nn.unit import Unit
 
@@ -257,10 +258,9 @@ def nothing_converted(decisions: list[Decision], unit: Unit, *, has_inputs: bool
     why = f"{asked[0].site.label}: {asked[0].reason}"
     no = "not " if len(asked) == 1 else ""
     if all(decision.site.fixed is not None for decision in asked) or not unit.pyramidal:
-        what, _, advice = why.partition(": make it a module")
-        advice = advice.strip() or "(self.act = torch.nn.ReLU() in __init__, self.act(x) in forward)"
+        what, advice = why.partition(": make it a module")[0], make_a_module(asked[0].site.kind)
         call = f"convert_(model, {str(unit)!r})"
-        return f"{number} {'cannot' if no else 'can'} be converted ({what}): make it a module {advice}, then {call}"
+        return f"{number} {'cannot' if no else 'can'} be converted ({what}): {advice}, then {call}"
     if not has_inputs and any("example_inputs" in decision.reason for decision in asked):
         return (
             f"{number} is {no}known to have an affine layer before it ({why}): let convert_ observe a forward, "

@@ -22,10 +22,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apical.convert.formula import FORMULA
-from apical.convert.kinds import ALL_KINDS, DEFAULT_KINDS, FUNCTIONS, class_kind, is_clamp, module_kind
-from apical.convert.probe import Elementwise, counts, elementwise, whole_activation
-from apical.convert.statements import Statements
+from apical.convert.formula import FORMULA, Role, Step
+from apical.convert.kinds import (
+    ALL_KINDS,
+    FUNCTIONS,
+    GATES,
+    class_kind,
+    is_clamp,
+    module_kind,
+    written_as_module,
+)
+from apical.convert.probe import called_alone, counts, elementwise, whole_activation
+from apical.convert.statements import Statements, operation
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,8 @@ class Mention:
     """Whether it was found by following statements; a graph, where there is one, shows it as well."""
     place: Place | None = None
     parts: frozenset[Place] = frozenset()
+    modules: frozenset[int] = frozenset()
+    """The places of what it consists of, and the ids of modules among that."""
 
 
 @dataclass(frozen=True)
@@ -255,13 +265,18 @@ def read(
     return written, mentions, {call for search in searches for call in search.calls}
 
 
-def out_of_reach(what: str) -> str:
-    """The reason why an activation that is `what` stays, and what to do."""
-    return f"it is {what}: make it a module (self.act = torch.nn.ReLU() in __init__, self.act(x) in forward)"
+def out_of_reach(what: str, kind: str) -> str:
+    """The reason why an activation of a kind that is `what` stays, and what to do."""
+    return f"it is {what}: {make_a_module(kind)}"
+
+
+def make_a_module(kind: str) -> str:
+    """What to do with an activation that is written in a way that conversion cannot reach."""
+    return f"make it a module (self.act = {written_as_module(kind)} in __init__, self.act(x) in forward)"
 
 
 def _mention(kind: str, what: str, *, default: bool = False) -> Mention:
-    return Mention(kind, out_of_reach(what), default)
+    return Mention(kind, out_of_reach(what, kind), default)
 
 
 def hooks(module: nn.Module, registered: set[int]) -> tuple[list[Mention], bool]:
@@ -303,21 +318,25 @@ def _hidden(function: Any, registered: set[int], where: str, seen: set[Any]) -> 
     for part in search.run():
         if isinstance(part, Expression):
             written.append(part)
-            yield Mention(part.kind, out_of_reach(f"called in {where}"), part.default, part.formula)
+            reason = out_of_reach(f"called in {where}", part.kind)
+            yield Mention(part.kind, reason, part.default, part.formula)
         else:
             yield part
     yield from _formulas(search, written, f" in {where}")
 
 
 def _formulas(search: "Search", written: list[Expression], where: str = "") -> Iterator[Mention]:
-    """What the statements of a method compute step by step."""
-    for formula in Statements(search, written).formulas():
+    """What the statements of a method compute step by step, beyond a single expression."""
+    for formula in Statements(search).formulas():
         if search.outside and formula.bounds:
             continue  # of boxes and counts as often as of hidden layers
-        place: Place = formula.step.origin
+        if any(all(e.place.holds(part.origin) for part in formula.parts) for e in written):
+            continue
+        place: Place = formula.top.origin
         parts = frozenset(step.origin for step in formula.parts)
-        reason = out_of_reach(formula.words(where or place))
-        yield Mention(formula.kind, reason, steps=True, place=None if where else place, parts=parts)
+        reason = out_of_reach(formula.words(where or place), formula.kind)
+        at, modules = None if where else place, frozenset(id(step.seen) for step in formula.parts if step.seen)
+        yield Mention(formula.kind, reason, formula.default, steps=True, place=at, parts=parts, modules=modules)
 
 
 class Search:
@@ -329,6 +348,7 @@ class Search:
         self.outside, self.seen = seen is not None, seen if seen is not None else set[Any]()
         code, nodes = method.function.__code__, list(ast.walk(method.tree))
         stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
+        stored.update(n.name for n in nodes[1:] if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)))
         arguments = {n.arg for n in nodes if isinstance(n, ast.arg)}
         self.local = {*code.co_varnames, *code.co_cellvars, *stored, *arguments}
         self.changing = _changed_attributes(type(module))
@@ -452,25 +472,63 @@ class Search:
         return self.method.place(node)
 
     def _expression(self, node: ast.Call | ast.BinOp | ast.UnaryOp) -> Expression | None:
+        """The activation that an expression is: a formula as a whole, or else one call."""
         called = self.callee(node) if isinstance(node, ast.Call) else None
         if self.outside and is_clamp(called):
             return None  # of boxes and counts as often as of hidden layers
-        direct = self._input(node) if isinstance(node, ast.Call) and self._may_be_pointwise(called) else None
-        leaves = [direct] if direct is not None else self._leaves(node)
-        if leaves is None or len({ast.dump(leaf) for leaf in leaves}) != 1 or leaves[0] is node:
+        leaves = self._leaves(node) or []
+        if len({ast.dump(leaf) for leaf in leaves}) == 1 and leaves[0] is not node:
+            calls = self._calls(node, {self.at(leaf) for leaf in leaves})
+            if len(leaves) > 1 or sum(map(_may_bend, calls)) > (called in FUNCTIONS):
+                function, source = self._function(node, leaves), Step("an input")
+                formula = Statements(self, {self.at(leaf): source for leaf in leaves}).whole(node)
+                if formula is not None and (formula.kind in ALL_KINDS or formula.default or not counts(function)):
+                    return self._written(node, leaves, formula.kind, function, default=formula.default, formula=True)
+        answer = self.activation(node, called) if isinstance(node, ast.Call) and called is not None else None
+        if answer is None:
             return None
-        calls = self._calls(node, {self.at(leaf) for leaf in leaves})
-        if len(leaves) == 1 and not any(_may_bend(call) for call in calls):
+        leaf, kind, role, function = answer
+        default = isinstance(called, nn.Module) and kind not in ALL_KINDS and role == "whole"
+        return self._written(node, [leaf], kind, function, default=default, formula=called not in FUNCTIONS)
+
+    def activation(self, node: ast.Call, callee: Any) -> tuple[ast.expr, str, Role, Callable[[Tensor], Any]] | None:
+        """Of a call that is an activation by itself: its input, its kind, whether it is a gate, and the function."""
+        if isinstance(callee, nn.Module):
+            known = _module_activation(callee)
+            leaf = node.args[0] if node.args else None
+            if known is None or leaf is None:
+                return None
+            role: Role = "gate" if known[0] in GATES or not (known[1] or known[0] in ALL_KINDS) else "whole"
+            return leaf, known[0], role, partial(called_alone, callee)
+        leaf = self._input(node) if self._may_be_pointwise(callee) else None
+        own = isinstance(callee, (FunctionType, torch.jit.ScriptFunction, partial)) or _is_apply(callee)
+        if leaf is None or not (own or callee in FUNCTIONS or is_clamp(callee)):
             return None
-        function = self._function(node, leaves)
-        if isinstance(called, nn.Module):
-            kind, default = _module_activation(called) or (None, False)
-        else:
-            answer, default = elementwise(function), False
-            kind = self._kind(answer, called, calls, len(leaves)) if answer is not None else None
-            kind = None if kind not in ALL_KINDS and counts(function) else kind
+        if not own and not _may_bend(callee):
+            return None
+        function = self._function(node, [leaf])
+        answer = elementwise(function)
+        if answer is None:
+            return None
+        kind = FUNCTIONS.get(callee) if isinstance(callee, Hashable) else None
+        kind = kind or answer.kind
         if kind is None:
-            return None
+            foreign = isinstance(callee, FunctionType) and not callee.__module__.startswith("torch.")
+            if not foreign or not answer.continuous or counts(function):
+                return None
+            kind = callee.__name__
+        return leaf, kind, "gate" if kind in GATES or answer.gate else "whole", function
+
+    def _written(
+        self,
+        node: ast.expr,
+        leaves: list[ast.expr],
+        kind: str,
+        function: Callable[[Tensor], Any],
+        *,
+        default: bool,
+        formula: bool,
+    ) -> Expression:
         text = ast.unparse(node)
         return Expression(
             place=self.at(node),
@@ -480,7 +538,7 @@ class Search:
             function=function,
             in_place=isinstance(node, ast.Call) and self._overwrites(node),
             default=default,
-            formula=called not in FUNCTIONS,
+            formula=formula,
         )
 
     def _calls(self, node: ast.AST, leaves: set[Place]) -> list[Any]:
@@ -496,22 +554,6 @@ class Search:
         parts = [*receiver, *node.args, *(keyword.value for keyword in node.keywords)]
         varying = [part for part in parts if not self._is_constant(part)]
         return varying[0] if len(varying) == 1 and not isinstance(varying[0], ast.Starred) else None
-
-    @staticmethod
-    def _kind(answer: Elementwise, called: Any, calls: list[Any], leaves: int) -> str | None:
-        """The name of an elementwise expression; None for arithmetic (a square root, a clamp, an exponential)."""
-        if called in FUNCTIONS:
-            return FUNCTIONS[called]
-        if answer.kind is not None:
-            return answer.kind
-        if not answer.continuous:
-            return None
-        if isinstance(called, FunctionType) and not called.__module__.startswith("torch."):
-            return called.__name__
-        inside = [FUNCTIONS[call] for call in calls if call in FUNCTIONS]
-        if (inside or (leaves > 1 and calls)) and not any(kind in DEFAULT_KINDS for kind in inside):
-            return FORMULA
-        return None
 
     def _leaves(self, node: ast.expr) -> list[ast.expr] | None:
         """The inputs of an expression: what is neither a constant nor a function of other inputs."""
@@ -570,7 +612,11 @@ class Search:
             return self._value(node.body if decided else node.orelse)
         if isinstance(node, ast.Call):
             return self._made(node)
-        raise LookupError
+        function, parts = operation(node)
+        values = [self._value(part) for part in parts]
+        if function is None or not all(isinstance(value, (int, float)) for value in values):
+            raise LookupError
+        return function(*values)
 
     def _attribute(self, name: str) -> Any:
         """The value of `self.name`, unless it is a registered module or a method changes it."""
@@ -586,7 +632,8 @@ class Search:
         looks_up = isinstance(node.func, ast.Name) and node.func.id == "getattr" and "getattr" not in self.local
         function = getattr if looks_up else self._value(node.func)
         makes = isinstance(function, type) and issubclass(function, (nn.Module, partial))
-        if not (looks_up or makes or isinstance(getattr(function, "__self__", None), dict)):
+        counts_out = getattr(function, "__module__", None) == "math"
+        if not (looks_up or makes or counts_out or isinstance(getattr(function, "__self__", None), dict)):
             raise LookupError
         with torch.random.fork_rng(devices=[]):
             return function(*map(self._value, node.args), **{str(k.arg): self._value(k.value) for k in node.keywords})
@@ -772,7 +819,7 @@ def edited(kind: type[nn.Module], edits: list[Edit]) -> tuple[tuple[str, str], .
 
 def _text(method: Method, edits: list[Edit]) -> str:
     tree = _Replace(method, edits).visit(_clone(method.tree))
-    tree.decorator_list, tree.returns = [], None
+    tree.name, tree.decorator_list, tree.returns = method.name, [], None
     arguments = tree.args
     for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
         if argument is not None:

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from apical.convert.formula import Formula, Formulas, Step, as_function, filled, is_pointwise, plain_name, put, setting
-from apical.convert.kinds import GATES, NORMS, is_affine
+from apical.convert.kinds import NORMS, is_affine
 
 if TYPE_CHECKING:
-    from apical.convert.source import Expression, Search
+    from apical.convert.source import Place, Search
 
 _OPERATORS: dict[type[ast.AST], Any] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -30,16 +30,21 @@ _MASKS = ("gt", "ge", "lt", "le", "eq", "ne", "and", "or", "invert", "logical_no
 
 
 class Statements:
-    """What one method computes; `search` knows its names, `written` are the expressions that are activations."""
+    """What one method computes; `search` knows its names. `inputs` are places whose values are given."""
 
-    def __init__(self, search: "Search", written: "list[Expression]") -> None:
-        self.search, self.steps = search, Formulas()
-        self.written = {expression.place: expression for expression in written}
+    def __init__(self, search: "Search", inputs: "dict[Place, Step] | None" = None) -> None:
+        self.search, self.steps, self.inputs = search, Formulas(), inputs or {}
         self.names: dict[str, Any] = {}
-        self._block(search.method.tree.body)
 
     def formulas(self) -> Iterator[Formula]:
+        """The activations of several steps in the method."""
+        self._block(self.search.method.tree.body)
         return self.steps.formulas()
+
+    def whole(self, node: ast.expr) -> Formula | None:
+        """The formula that an expression of one input is."""
+        (source,) = {id(step): step for step in self.inputs.values()}.values()
+        return self.steps.whole(source, self._value(node))
 
     def _block(self, statements: list[ast.stmt]) -> bool:
         """Follow statements as far as they run; whether they end the method."""
@@ -47,7 +52,7 @@ class Statements:
 
     def _statement(self, node: ast.stmt) -> bool:
         if isinstance(node, ast.Assign):
-            value = self._value(node.value)
+            value = self._value(node.value) if not isinstance(node.value, ast.Tuple) else self._values(node.value)
             for target in node.targets:
                 self._assign(target, value)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -89,8 +94,9 @@ class Statements:
             at = self.search.at(target)
             self.names[target.value.id] = self._made("index_put", put, (holder, mask, value), at, _is_mask(mask))
         elif isinstance(target, (ast.Tuple, ast.List)):
-            for each in target.elts:
-                self._assign(each, Step("a part"))
+            parts = value if isinstance(value, list) and len(value) == len(target.elts) else None
+            for number, each in enumerate(target.elts):
+                self._assign(each, Step("a part") if parts is None else parts[number])
 
     def _end(self, nodes: list[ast.expr]) -> Step:
         """A new value made from these."""
@@ -103,16 +109,14 @@ class Statements:
     def _made(self, name: str, function: Any, args: tuple[Any, ...], at: Any, pointwise: bool, **more: Any) -> Any:
         return self.steps.made(name, function, args, more.pop("kwargs", {}), at, pointwise=pointwise, **more)
 
+    def _values(self, node: ast.Tuple) -> list[Any]:
+        return [self._value(each) for each in node.elts]
+
     def _value(self, node: ast.expr) -> Any:
         """What an expression is: a step, or a constant."""
         at = self.search.at(node)
-        expression = self.written.get(at)
-        if expression is not None:
-            source = next(
-                n for n in ast.walk(node) if isinstance(n, ast.expr) and self.search.at(n) == expression.source
-            )
-            gate = expression.kind in GATES and not expression.default
-            return self._made(expression.kind, expression.function, (self._value(source),), at, gate, listed=gate)
+        if at in self.inputs:
+            return self.inputs[at]
         if isinstance(node, ast.Name) and node.id in self.names:
             return self.names[node.id]
         if (weight := self.search.weight(node)) is not None:
@@ -133,21 +137,30 @@ class Statements:
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             args = (self._value(node.value), self._value(node.slice))
             return self._made("index", operator.getitem, args, at, _is_mask(args[1]))
-        operation, parts = _operation(node)
-        if operation is None:
+        function, parts = operation(node)
+        if function is None:
             return self._end([child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)])
-        return self._made(plain_name(operation), operation, tuple(map(self._value, parts)), at, pointwise=True)
+        return self._made(plain_name(function), function, tuple(map(self._value, parts)), at, pointwise=True)
 
     def _call(self, node: ast.Call) -> Any:
         search, at = self.search, self.search.at(node)
         child = self._child(node.func)
-        if child is not None:
-            made = self._end([*node.args, *(keyword.value for keyword in node.keywords)])
-            made.affine = is_affine(child) or isinstance(child, NORMS)
+        callee = search.callee(node) if child is None else child
+        answer = search.activation(node, callee)
+        if answer is not None:
+            leaf, kind, role, computes = answer
+            made = self._made(kind, computes, (self._value(leaf),), at, pointwise=True, role=role)
+            if isinstance(made, Step) and child is not None:
+                made.seen = child
             return made
-        callee = search.callee(node)
+        if isinstance(callee, nn.Module):
+            made = self._end([*node.args, *(keyword.value for keyword in node.keywords)])
+            made.affine = is_affine(callee) or isinstance(callee, NORMS)
+            return made
         if callee in (torch.zeros, torch.empty, torch.ones):
             return torch.tensor(float(callee is torch.ones))
+        if callee in (torch.tensor, torch.as_tensor) and search.resolve(node.args[0])[0]:
+            return torch.tensor(search.resolve(node.args[0])[1], dtype=torch.float64)
         method = isinstance(callee, str)
         receiver = [node.func.value] if method and isinstance(node.func, ast.Attribute) else []
         values = tuple(map(self._value, (*receiver, *node.args)))
@@ -155,7 +168,7 @@ class Statements:
         name = plain_name(callee) if callee is not None else "call"
         function: Any = as_function(callee) if callee is not None else None
         own = isinstance(callee, FunctionType) and not (callee.__module__ or "").startswith("torch")
-        pointwise = callee is not None and (own or is_pointwise(name))
+        pointwise = callee is not None and not own and is_pointwise(name)
         if (constant := filled(name)) is not None and values and isinstance(values[0], Step):
             function, values, kwargs, pointwise = constant, values[:1], {}, True
         made = self._made(name, function, values, at, pointwise, kwargs=kwargs)
@@ -184,7 +197,7 @@ def _loaded(node: ast.expr) -> ast.expr:
     return node
 
 
-def _operation(node: ast.expr) -> tuple[Any, list[ast.expr]]:
+def operation(node: ast.expr) -> tuple[Any, list[ast.expr]]:
     """The operator of an expression and what it works on; None for other operators."""
     if isinstance(node, ast.BinOp):
         return _OPERATORS.get(type(node.op)), [node.left, node.right]

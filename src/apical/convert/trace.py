@@ -7,6 +7,7 @@ import copy
 import functools
 import inspect
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -226,7 +227,7 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
             if traced.graphs and not _looks_at_training(module):
                 traced.graphs[mode] = _copied(traced.graphs[MODES[0]])
                 continue
-            with in_mode(module, mode), _attributes_kept(module):
+            with in_mode(module, mode), attributes_kept([module]):
                 traced.graphs[mode] = OwnForward(module, traced.fixed).trace(module)
     except Exception as error:  # a forward is any code: whatever it raises on symbolic values is the reason
         traced.graphs, traced.error = {}, f"the forward of {type(module).__name__} could not be traced"
@@ -285,15 +286,17 @@ def in_mode(model: nn.Module, mode: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _attributes_kept(module: nn.Module) -> Iterator[None]:
-    """Undo what a forward sets on its module, or in a cache that it keeps: a symbolic value must not stay there."""
-    before = dict(vars(module))
-    caches = [(value, copy.copy(value)) for value in before.values() if type(value) in (dict, list, set)]
+def attributes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Undo what a forward sets on modules, or in a cache that they keep: a symbolic value must not stay there."""
+    before = [(module, dict(vars(module))) for module in modules]
+    values = [value for _, own in before for value in own.values()]
+    caches = [(value, copy.copy(value)) for value in values if type(value) in (dict, list, set, OrderedDict)]
     try:
         yield
     finally:
-        vars(module).clear()
-        vars(module).update(before)
+        for module, own in before:
+            vars(module).clear()
+            vars(module).update(own)
         for cache, contents in caches:
             cache.clear()
             cache.extend(contents) if isinstance(cache, list) else cache.update(contents)

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 from apical import imports
 
 if TYPE_CHECKING:
+    from apical.data.corruptions import Few as Few
     from apical.data.corruptions import Imbalance as Imbalance
     from apical.data.corruptions import InputNoise as InputNoise
     from apical.data.corruptions import LabelNoise as LabelNoise
+    from apical.data.corruptions import Resplit as Resplit
     from apical.data.corruptions import Subset as Subset
     from apical.data.corruptions import corrupt as corrupt
     from apical.data.dataset import Batch as Batch
@@ -29,9 +31,11 @@ _HOME = {
     "Batches": "dataset.Batches",
     "Corruption": "dataset.Corruption",
     "DataSet": "dataset.DataSet",
+    "Few": "corruptions.Few",
     "Imbalance": "corruptions.Imbalance",
     "InputNoise": "corruptions.InputNoise",
     "LabelNoise": "corruptions.LabelNoise",
+    "Resplit": "corruptions.Resplit",
     "Split": "dataset.Split",
     "Subset": "corruptions.Subset",
     "corrupt": "corruptions.corrupt",

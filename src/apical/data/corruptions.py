@@ -1,5 +1,6 @@
-"""The corruptions of the paper's ablation study: seeded, composable, and written as text that parses back.
+"""Changes of data sets: the corruptions of the paper's ablation study, fewer samples, other splits.
 
+They are seeded, composable, and written as text that parses back:
 `corrupt(data, "input-noise(sigma=0.2)", LabelNoise(fraction=0.1, seed=3))`; the order given is the order applied.
 """
 
@@ -15,6 +16,7 @@ from apical import files
 from apical.data.dataset import Corruption, DataSet, Split
 from apical.data.inputs import Images, Numbers
 from apical.data.randomness import generator
+from apical.data.split import cut
 from apical.errors import InvalidArgumentError, unknown
 
 
@@ -107,7 +109,54 @@ class Subset(Corruption):
         return np.sort(generator(self.kind, self.seed, split.name).permutation(len(split))[: self.samples])
 
 
-KINDS: dict[str, type[Corruption]] = {c.kind: c for c in (InputNoise, LabelNoise, Imbalance, Subset)}
+@dataclass(frozen=True, kw_only=True)
+class Few(Corruption):
+    """`per_class` seeded samples of each class for training, and as many for validation; the test split stays.
+
+    With `by_trial` each trial of a study draws its own, by its seed.
+    """
+
+    kind = "few"
+    per_class: int = 100
+    by_trial: bool = True
+
+    def __post_init__(self) -> None:
+        _check(self.per_class > 0, f"per_class is {self.per_class}, but it must be at least 1")
+
+    def apply(self, data: DataSet) -> DataSet:
+        _class_count(data, "few samples of each class")
+        train, validation = (split.only(self._kept(split)) for split in (data.train, data.validation))
+        return replace(data, train=train, validation=validation)
+
+    def _kept(self, split: Split) -> NDArray[np.int64]:
+        classes = [np.flatnonzero(split.labels == label) for label in np.unique(split.labels)]
+        draws = [generator(self.kind, self.seed, split.name, label) for label in range(len(classes))]
+        kept = [rows[draw.permutation(len(rows))[: self.per_class]] for rows, draw in zip(classes, draws, strict=True)]
+        return np.sort(np.concatenate(kept))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resplit(Corruption):
+    """All samples split anew, 70/15/15, by the seed; with `by_trial` by that of each trial of a study."""
+
+    kind = "resplit"
+    by_trial: bool = True
+
+    def apply(self, data: DataSet) -> DataSet:
+        _check(
+            all(split.changed_labels is None for split in data.splits.values()),
+            f"the labels of {data.name} were changed in one split: write resplit in front of label-noise",
+        )
+        rows = np.sort(np.concatenate([split.rows for split in data.splits.values()]))
+        order = rows[generator(self.kind, self.seed).permutation(len(rows))]
+        parts = np.split(order, cut(len(rows)))
+        train, validation, test = (
+            replace(split, rows=np.sort(own)) for split, own in zip(data.splits.values(), parts, strict=True)
+        )
+        return replace(data, train=train, validation=validation, test=test)
+
+
+KINDS: dict[str, type[Corruption]] = {c.kind: c for c in (InputNoise, LabelNoise, Imbalance, Subset, Few, Resplit)}
 
 
 def corrupt(data: DataSet, *corruptions: Corruption | str) -> DataSet:

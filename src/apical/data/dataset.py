@@ -144,6 +144,10 @@ class Corruption:
         """A new data set; the old one is untouched."""
         raise NotImplementedError
 
+    def for_trial(self, seed: int) -> "Corruption":
+        """As a trial of this seed sees it: with `by_trial`, the trial's seed takes the place of its own."""
+        return replace(self, seed=seed) if getattr(self, "by_trial", False) else self
+
     def __str__(self) -> str:
         return f"{self.kind}({','.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields(self))})"
 

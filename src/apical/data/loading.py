@@ -48,7 +48,7 @@ def load(
         return load_own(Path(name).expanduser(), size=size, workers=workers, progress=progress)
     recipe = get(str(name)).at(size)
     if split not in recipe.splits:
-        raise InvalidArgumentError(f"{name} has no split {split!r}; it has {', '.join(map(repr, recipe.splits))}")
+        raise InvalidArgumentError(f"{name} has no split {split!r}; available: {', '.join(map(repr, recipe.splits))}")
     folder = prepare(recipe.name, root, partial=partial, size=size, workers=workers, progress=progress)
     if recipe.make is not None:
         made = recipe.make(recipe)

@@ -43,7 +43,7 @@ def prepare(
     if recipe.make is not None:
         return None
     if workers is not None and workers < 1:
-        raise InvalidArgumentError(f"workers is {workers}, but at least one process must decode")
+        raise InvalidArgumentError(f"workers is {workers}, but at least one process must decode: give 1 or more")
     place = None if root is None else Path(root).expanduser()
     folder = folder_of(recipe, place, partial=partial)
     if folder is not None and (folder / MANIFEST).is_file():

@@ -87,7 +87,7 @@ class Recipe:
         if not self.resize or self.build is None:
             raise InvalidArgumentError(f"size is {size}, but {self.name} has one size only: leave size out")
         if not 8 <= size <= 1024:
-            raise InvalidArgumentError(f"size is {size}, but {self.name} can be had at 8 to 1024 pixels")
+            raise InvalidArgumentError(f"size is {size}, but {self.name} must have 8 to 1024 pixels")
         official = " x ".join(map(str, self.shape[1:]))
         return replace(
             self, store=f"{self.store}-{size}", shape=(self.shape[0], size, size), resize=False,

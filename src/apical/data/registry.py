@@ -7,7 +7,18 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from apical.data.recipe import Recipe, Task
-from apical.data.sets import crema_d, digits, fashion_mnist, imagenet, moroco, tiny_imagenet, toy, utkface
+from apical.data.sets import (
+    coordinates,
+    crema_d,
+    digits,
+    fashion_mnist,
+    imagenet,
+    moroco,
+    tabular,
+    tiny_imagenet,
+    toy,
+    utkface,
+)
 from apical.errors import InvalidArgumentError, unknown
 
 RECIPES = {
@@ -22,6 +33,8 @@ RECIPES = {
         imagenet.RECIPE,
         digits.RECIPE,
         *toy.RECIPES,
+        *coordinates.RECIPES,
+        *tabular.RECIPES,
     )
 }
 TASKS = ("classification", "regression")

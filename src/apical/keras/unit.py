@@ -27,6 +27,8 @@ def parse(text: str | Unit) -> Unit:
             )
         if branch.floor == "off":
             raise InvalidArgumentError(f"unit {str(unit)!r} has floor=off, which Keras layers lack: leave it out")
+        if branch.noise:
+            raise InvalidArgumentError(f"unit {str(unit)!r} has noise, which Keras layers lack: leave it out")
     return unit
 
 
@@ -35,6 +37,8 @@ def layer(unit: Unit, *, channels: int | None = None, axis: int = -1, dtype: Any
     settings = dict(unit.settings)
     scope = settings.pop("scope")
     settings.pop("floor", None)
+    settings.pop("noise", None)
+    settings.pop("noise_in", None)
     if unit.kind == "leaky_relu":
         return keras.layers.LeakyReLU(negative_slope=unit.leak, dtype=dtype)
     if unit.kind in ("relu", "tanh"):

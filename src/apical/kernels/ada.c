@@ -8,6 +8,7 @@
  * Sums for the gradients of alpha and c are cut into pieces that depend on the shape alone, never on the number of
  * threads, so that results repeat bit for bit.
  */
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +148,7 @@ INLINE double lifted_exp_f64(double t, double lift) {
 #define LOWEST_UNLIFTED -86.0f
 #define HIGHEST 88.0f
 #include "template.h"
+#include "norm.h"
 #undef NAME
 #undef STORAGE
 #undef LOAD

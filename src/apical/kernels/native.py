@@ -40,6 +40,11 @@ _IMAGE_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "pool_backward": ([*[_POINTER] * 4, _INT], _INT),
 }
 """Those of conv.c, for float32 and float64."""
+_NORM_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
+    "norm_forward": ([*[_POINTER] * 4, _INT], _INT),
+    "norm_backward": ([*[_POINTER] * 8, _INT], _INT),
+}
+"""Those of norm.h, for float32."""
 PARALLEL_FROM = 32768  # elements; up to there one thread is faster, as in torch
 _NO_MEMORY = "no memory for the partial sums of the gradients of alpha and c"
 
@@ -69,6 +74,7 @@ class Library:
     pyramidal_forward: _Table = field(default_factory=dict)
     pyramidal_backward: _Table = field(default_factory=dict)
     images: dict[str, _Table] = field(default_factory=dict)
+    norms: dict[str, _Table] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=1)
@@ -86,7 +92,8 @@ def library() -> Library:
             failures.append(str(error))
             continue
         description = f"C library, {threads}, CPU level {_cpu_level(handle)}"
-        return Library(True, description, **_functions(handle, _FUNCTIONS, DTYPES), images=_images(handle))
+        operations = _functions(handle, _FUNCTIONS, DTYPES)
+        return Library(True, description, **operations, images=_images(handle), norms=_norms(handle))
     if not any(here.glob("ada_*.so")):
         return Library(False, "no C compiler was found when apical was installed, so plain torch computes it")
     return Library(False, f"the C library does not load, so plain torch computes it ({'; '.join(failures)})")
@@ -103,6 +110,13 @@ def _images(handle: ctypes.CDLL) -> dict[str, _Table]:
         return {}
     width = "wide" if handle.apical_cpu_level() == 4 else "narrow"
     return _functions(handle, _IMAGE_FUNCTIONS, {torch.float32: f"{width}_f32", torch.float64: f"{width}_f64"})
+
+
+def _norms(handle: ctypes.CDLL) -> dict[str, _Table]:
+    """The functions of norm.h; none of a library that an earlier version built."""
+    if not hasattr(handle, "apical_norm_forward_f32"):
+        return {}
+    return _functions(handle, _NORM_FUNCTIONS, {torch.float32: "f32"})
 
 
 def _functions(

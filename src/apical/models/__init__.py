@@ -1,8 +1,8 @@
-"""The paper's networks, each written once for every kind of neuron; users register their own beside them."""
+"""Networks, the paper's and some others, each written once for every kind of neuron; users register their own."""
 
 # Each module registers its networks; `list` names them in this order.
 # isort: off
-from apical.models import mlp, lenet, vgg, resnet, char_cnn, neuron  # noqa: F401
+from apical.models import mlp, lenet, vgg, resnet, char_cnn, neuron, coordinates  # noqa: F401
 
 # isort: on
 from apical.models.registry import create, register, stacks, takes_unit, unit_for

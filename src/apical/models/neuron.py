@@ -32,5 +32,5 @@ class Neuron(nn.Module):
 def neuron(unit: Unit, *, inputs: int = 2, width: int = 1) -> Neuron:
     """The neuron of Lemma 1, which has to compute XOR; with a `width` above 1, that many, added."""
     if not isinstance(width, int) or width < 1:
-        raise InvalidArgumentError(f"width is {width!r}, but neuron needs a whole number from 1 on")
+        raise InvalidArgumentError(f"width is {width!r}, but neuron needs a whole number of at least 1")
     return Neuron(unit, inputs=inputs, width=width)

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,18 @@ from apical.nn import Unit, initialise_
 Factory = Callable[..., nn.Module]
 
 
+def never(_: object) -> bool:
+    """Whatever the dimensions are."""
+    return False
+
+
 @dataclass(frozen=True)
 class Network:
     """A factory, and what other parts ask about its networks.
 
     `alpha_start`: where a learned alpha starts in standard and in pyramidal neurons, if the unit does not say.
     `stacks`: several trials of it can be trained as one, see `register`.
+    `channels_last`: by its dimensions, whether its steps on a CPU are faster in that layout (benchmarks/layouts.py).
     `redraw`: the weights are drawn by `initialise_`; else the factory draws, or loads, its own.
     """
 
@@ -30,6 +36,7 @@ class Network:
     alpha_start: tuple[float, float] = (1.0, 1.0)
     stacks: bool = False
     redraw: bool = False
+    channels_last: Callable[[Mapping[str, Any]], bool] = never
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -44,11 +51,17 @@ _BUILT_IN: dict[str, Network] = {}
 _REGISTERED: dict[str, Network] = {}
 
 
-def built_in(name: str, *, alpha_start: tuple[float, float], stacks: bool = False) -> Callable[[Factory], Factory]:
+def built_in(
+    name: str,
+    *,
+    alpha_start: tuple[float, float],
+    stacks: bool = False,
+    channels_last: Callable[[Mapping[str, Any]], bool] = never,
+) -> Callable[[Factory], Factory]:
     """Mark a factory as the paper's network of that name; see `Network` for the rest."""
 
     def add(factory: Factory) -> Factory:
-        _BUILT_IN[name] = Network(factory, alpha_start, stacks, redraw=True)
+        _BUILT_IN[name] = Network(factory, alpha_start, stacks, redraw=True, channels_last=channels_last)
         return factory
 
     return add
@@ -112,8 +125,9 @@ def stacks(name: str) -> bool:
 def create(name: str, unit: "str | Unit | None", *, seed: int | None = None, **dims: Any) -> nn.Module:
     """The network `name` with every neuron a `unit`; `dims` are the keyword-only arguments of its factory.
 
-    Initial weights are Xavier uniform, biases zero. With `seed` each weight is drawn by (seed, logical name), so that
-    networks that differ in their unit alone start from the same weights; without, by torch's global generator.
+    Initial weights are Xavier uniform and biases zero, unless `dims` of the network say otherwise. With `seed` each
+    weight is drawn by (seed, logical name), so that networks that differ in their unit alone start from the same
+    weights; without, by torch's global generator.
     """
     trust.grant(name)  # who calls this names it; what a file names goes through `find` first
     network = find(name)
@@ -130,7 +144,11 @@ def create(name: str, unit: "str | Unit | None", *, seed: int | None = None, **d
             raise InvalidArgumentError(f"network {name!r} returns {type(model).__name__}, but must return an nn.Module")
         if network.redraw:
             drawn = int(torch.randint(2**62, (), device="cpu")) if seed is None else seed
-            initialise_(model, seed=drawn, biases=getattr(model, "initial_biases", "zero"))
+            how = {
+                "biases": getattr(model, "initial_biases", "zero"),
+                "weights": getattr(model, "initial_weights", "xavier"),
+            }
+            initialise_(model, seed=drawn, **how)
     return model
 
 
@@ -152,7 +170,7 @@ def _checked_dims(name: str, network: Network, dims: dict[str, Any]) -> dict[str
     if others:
         takes = ", ".join(str(p.replace(annotation=p.empty)) for p in allowed.values()) or "none"
         raise InvalidArgumentError(
-            f"network {name!r} has no {', '.join(map(repr, others))}: its dimensions are {takes}"
+            f"network {name!r} has no dimension {', '.join(map(repr, others))}; available: {takes}"
         )
     return dict(dims)
 
@@ -164,7 +182,7 @@ def _seeded(seed: int | None) -> Iterator[None]:
         yield
         return
     if not isinstance(seed, int) or seed < 0:
-        raise InvalidArgumentError(f"seed is {seed!r}, but must be an integer from 0 on")
+        raise InvalidArgumentError(f"seed is {seed!r}, but must be an integer of at least 0")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield

@@ -20,6 +20,8 @@ from apical.models.registry import built_in
 from apical.nn import Layers, Unit
 
 WIDTHS = (64, 128, 256, 512)
+NARROW = 16
+"""Channels in the first stage up to which a CPU trains a ResNet-18 faster with channels last."""
 Stem = Literal[64, 224]
 Skip = Literal["identity", "apical"]
 Inputs = tuple[Tensor, ...]
@@ -174,7 +176,7 @@ class ApicalResNet(ResNet):
     def __init__(self, unit: Unit, kind: BlockShape, depths: tuple[int, ...], *, reach: int | None = None, **dims: Any):
         self._reach = len(kind.kernels) if reach is None else reach
         if not isinstance(self._reach, int) or self._reach < 1:
-            raise InvalidArgumentError(f"reach is {reach!r}, but must be a number of layers from 1 on")
+            raise InvalidArgumentError(f"reach is {reach!r}, but must be a number of layers of at least 1")
         super().__init__(unit, kind, depths, **dims)
 
     def _stem_neurons(self, conv: Conv, layers: Layers) -> nn.Module:
@@ -232,7 +234,7 @@ def _create(
     return ResNet(unit, kind, depths, **dims)
 
 
-@built_in("resnet-18", alpha_start=(0.5, 0.5))
+@built_in("resnet-18", alpha_start=(0.5, 0.5), channels_last=lambda dims: dims.get("width", WIDTHS[0]) <= NARROW)
 def resnet_18(
     unit: Unit,
     *,
@@ -245,7 +247,7 @@ def resnet_18(
 ) -> ResNet:
     """Eight blocks of two 3x3 convolutions; `width` channels in the first stage, twice as many in each further one."""
     if not isinstance(width, int) or width < 1:
-        raise InvalidArgumentError(f"width is {width!r}, but must be a number of channels from 1 on; ResNet-18 has 64")
+        raise InvalidArgumentError(f"width is {width!r}, but must be a whole number of at least 1; ResNet-18 has 64")
     widths = tuple(width * 2**stage for stage in range(4))
     return _create(
         unit, BASIC, (2, 2, 2, 2), skip, reach, in_channels=in_channels, outputs=outputs, stem=stem, widths=widths

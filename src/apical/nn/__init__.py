@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from apical.nn.activations import Swish as Swish
     from apical.nn.activations import no_weight_decay as no_weight_decay
     from apical.nn.evolution import evolve_ as evolve_
+    from apical.nn.initialisation import calculate_gain as calculate_gain
     from apical.nn.initialisation import initialise_ as initialise_
+    from apical.nn.initialisation import scale_to_data_ as scale_to_data_
     from apical.nn.kinds import Kind as Kind
     from apical.nn.kinds import Parameter as Parameter
     from apical.nn.kinds import register_unit as register_unit
@@ -44,10 +46,12 @@ _HOME = {
     "PyramidalLinear": "pyramidal.PyramidalLinear",
     "Swish": "activations.Swish",
     "Unit": "unit.Unit",
+    "calculate_gain": "initialisation.calculate_gain",
     "evolve_": "evolution.evolve_",
     "initialise_": "initialisation.initialise_",
     "no_weight_decay": "activations.no_weight_decay",
     "register_unit": "kinds.register_unit",
+    "scale_to_data_": "initialisation.scale_to_data_",
 }
 
 __all__ = [*_HOME]  # noqa: PLE0604

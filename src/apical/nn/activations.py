@@ -23,6 +23,10 @@ def lowest(floor: str) -> float:
     return FLOOR if floor == "on" else -inf
 
 
+NOISE_IN = ("alpha", "input", "output", "mask")
+"""Where ADA's noise may be."""
+
+
 class Activation(nn.Module):
     """An activation with named settings and, where asked, one learned parameter of shape `(num_parameters,)`.
 
@@ -81,6 +85,11 @@ class ADA(Activation):
     With `learnable`, alpha is a Parameter of shape `(num_parameters,)`: one value, or one per channel along `dim`
     (1 after convolutions, -1 after Linear); it works as if it were at least 1e-4 unless `floor` is "off". `inplace` is
     accepted and ignored, so that ADA drops in for ReLU.
+
+    While training, `noise` is the deviation of Gaussian noise g, drawn for each value by torch's generator, in one of
+    four places: on "alpha", alpha * exp(noise*g - noise^2/2), of mean alpha; on the "input", x + noise*g; on the
+    "output", y * (1 + noise*g), which is Gaussian dropout; or as a "mask", dropout with the same variance, which keeps
+    a value with a probability of 1/(1 + noise^2). In evaluation mode there is none.
     """
 
     learned = "alpha"
@@ -93,6 +102,8 @@ class ADA(Activation):
         alpha: float = 1.0,
         c: float = 0.0,
         floor: Literal["on", "off"] = "on",
+        noise: float = 0.0,
+        noise_in: Literal["alpha", "input", "output", "mask"] = "alpha",
         learnable: bool = False,
         num_parameters: int = 1,
         dim: int = 1,
@@ -101,9 +112,15 @@ class ADA(Activation):
     ) -> None:
         check_inplace(type(self), inplace)
         alpha, c = check_number("alpha", alpha, above=0.0), check_number("c", c)
-        off = {"floor": floor} if floor == "off" else {}
+        off: dict[str, Any] = {"floor": floor} if floor == "off" else {}
+        if noise_in not in NOISE_IN:
+            raise InvalidArgumentError(f"noise_in is {noise_in!r}, but must be one of {', '.join(NOISE_IN)}")
+        if check_number("noise", noise) < 0:
+            raise InvalidArgumentError(f"noise is {noise}, but must be at least 0 and finite")
+        off |= {"noise": noise, "noise_in": noise_in} if noise else {}
         super().__init__(alpha=alpha, c=c, **off, learnable=learnable, num_parameters=num_parameters, dim=dim)
         self.c, self.leak, self.floor, self.dim = c, 0.0, floor, dim
+        self.noise, self.noise_in = float(noise), noise_in
         self.lowest = lowest(floor)
         self._operation = eager.Ada(floor=self.lowest if learnable else 0.0, dim=dim)
         self._register("alpha", alpha, learnable, num_parameters, device, dtype)
@@ -117,7 +134,25 @@ class ADA(Activation):
         alpha = self.alpha
         if isinstance(alpha, Tensor) and alpha.numel() > 1:
             functional.check_channels("alpha", alpha, x, self.dim)
+        if self.noise and self.training:
+            return self._noisy(x)
         return eager.run(self._operation, x, alpha, self.c)
+
+    def _noisy(self, x: Tensor) -> Tensor:
+        """The activation with noise; m * alpha at x is what alpha is at m * x, over m, so that one kernel serves."""
+
+        def clean(z: Tensor) -> Tensor:
+            return eager.run(self._operation, z, self.alpha, self.c)
+
+        if self.noise_in == "mask":
+            return nn.functional.dropout(clean(x), 1 - 1 / (1 + self.noise**2))
+        g = self.noise * torch.randn_like(x)
+        if self.noise_in == "input":
+            return clean(x + g)
+        if self.noise_in == "output":
+            return clean(x) * (1 + g)
+        m = torch.exp(g - self.noise**2 / 2)
+        return clean(x * m) / m
 
 
 class LeakyADA(ADA):
@@ -330,9 +365,15 @@ def gcu(x: Tensor) -> Tensor:
     return x * torch.cos(x)
 
 
-def gaussian(x: Tensor) -> Tensor:
-    """exp(-x^2 / 2), the bell of deviation 1."""
-    return torch.exp(-0.5 * x * x)
+def gaussian(x: Tensor, sigma: Value = 1.0) -> Tensor:
+    """exp(-x^2 / (2 sigma^2)), the bell of deviation sigma."""
+    z = x / sigma
+    return torch.exp(-0.5 * z * z)
+
+
+def wavelet(x: Tensor, omega: Value = 5.0, sigma: Value = 1.0) -> Tensor:
+    """cos(omega * x) * exp(-x^2 / (2 sigma^2)), the real Gabor wavelet of WIRE (Saragadam et al., 2023)."""
+    return torch.cos(omega * x) * gaussian(x, sigma)
 
 
 def sine(x: Tensor, omega: Value = 1.0) -> Tensor:

@@ -32,6 +32,7 @@ class Parameter:
     `learnable`, "learn" is allowed too, and training begins at `start` (None: at the default). `tune` holds the values
     that a study tries where its file names none (None: only those that the file names). `argument` is what the
     activation calls it, where that is another name. `words` stand for numbers that follow from the other settings.
+    `stacks`: trials can be computed as one stack also where it has not its default.
     """
 
     default: float | str
@@ -45,6 +46,7 @@ class Parameter:
     start: float | None = None
     tune: Sequence[float | str] | None = None
     argument: str = ""
+    stacks: bool = True
     words: "Mapping[str, Callable[[Settings], float]]" = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -174,6 +176,9 @@ def _fixed_alpha(settings: Settings) -> str | None:
 C = Parameter(0.0, words={"peak": peak_c, "unit": unit_c})
 LEAK = Parameter(0.01, minimum=0.0, maximum=1.0)
 FLOOR = Parameter("on", choices=("on", "off"))
+NOISE = Parameter(0.0, minimum=0.0, stacks=False)  # drawn anew in every call while training
+NOISE_IN = Parameter("alpha", choices=("alpha", "input", "output", "mask"))
+NOISY: dict[str, Parameter] = {"noise": NOISE, "noise_in": NOISE_IN}
 
 
 def named(**parameters: Parameter | float | str) -> tuple[Parameter, ...]:
@@ -226,11 +231,11 @@ _STANDARD = (
         build="apical.nn.activations:Swish", form="activation", stack="values",
     ),
     Kind(
-        "ada", "ADA", ("#d1452b", "#ff8066"), named(alpha=ALPHA, c=C, floor=FLOOR),
+        "ada", "ADA", ("#d1452b", "#ff8066"), named(alpha=ALPHA, c=C, floor=FLOOR, **NOISY),
         build="apical.nn.activations:ADA", form="activation", stack="fused", conflict=_fixed_alpha,
     ),
     Kind(
-        "leaky_ada", "leaky ADA", ("#c97a12", "#f7b267"), named(alpha=ALPHA, c=C, leak=LEAK, floor=FLOOR),
+        "leaky_ada", "leaky ADA", ("#c97a12", "#f7b267"), named(alpha=ALPHA, c=C, leak=LEAK, floor=FLOOR, **NOISY),
         build="apical.nn.activations:LeakyADA", form="activation", stack="fused", group="leaky",
         conflict=_fixed_alpha,
     ),
@@ -303,10 +308,20 @@ OTHERS: dict[str, Kind] = {
         _torch("tanhshrink", "Tanhshrink"),
         _torch("threshold", "Threshold", threshold=0.0, value=0.0),
         Kind("gcu", "GCU", build="apical.nn.activations:gcu", form="function", stack="values"),
-        Kind("gaussian", "Gaussian", build="apical.nn.activations:gaussian", form="function", stack="values"),
+        Kind(
+            "gaussian", "Gaussian", parameters=named(sigma=Parameter(1.0, above=0.0, learnable=True)),
+            build="apical.nn.activations:gaussian", form="function", stack="values",
+        ),
         Kind(
             "sine", "sine", parameters=named(omega=Parameter(1.0, learnable=True)),
             build="apical.nn.activations:sine", form="function", stack="values",
+        ),
+        Kind(
+            "wavelet", "wavelet",
+            parameters=named(
+                omega=Parameter(5.0, learnable=True), sigma=Parameter(1.0, above=0.0, learnable=True)
+            ),
+            build="apical.nn.activations:wavelet", form="function", stack="values",
         ),
     )
 }  # fmt: skip
@@ -387,7 +402,9 @@ def stackable(text: str) -> bool:
     if name == WRITTEN_OUT.name:
         return all(stackable(str(given.get(branch))) for branch in ("basal", "apical"))
     kind = get(name)
-    return kind is not None and kind.stack is not None
+    if kind is None or kind.stack is None:
+        return False
+    return all(p.stacks or given.get(p.name, p.default) == p.default for p in kind.parameters)
 
 
 def family(text: str) -> str:
@@ -527,15 +544,17 @@ _TAKEN = ("kind", "settings", "scope", "basal", "apical", "pyramidal", "layers",
 def _parameter(unit: str, name: str, given: Parameter | float | str, learnable: bool) -> Parameter:
     if not name.isidentifier() or name in _TAKEN or name.endswith("_init") or name.startswith("_"):
         raise InvalidArgumentError(
-            f"parameter {name!r} of unit {unit!r} cannot be called so: use a word that is none of {', '.join(_TAKEN)} "
-            "and does not end in _init"
+            f"parameter {name!r} of unit {unit!r} cannot have this name: use a word other than {', '.join(_TAKEN)} "
+            "that does not end in _init"
         )
     if isinstance(given, Parameter):
         parameter = replace(given, name=name)
     else:
         parameter = Parameter(given, name=name, learnable=learnable and not isinstance(given, str))
     if parameter.default == LEARN and parameter.start is None:
-        raise InvalidArgumentError(f"parameter {name!r} of unit {unit!r} is learned: say from where on with start=")
+        raise InvalidArgumentError(
+            f"parameter {name!r} of unit {unit!r} is learned, but has no initial value: give start="
+        )
     parameter.check(parameter.default)
     for value in parameter.tune or ():
         parameter.check(value)

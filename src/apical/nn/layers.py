@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from apical.errors import InvalidArgumentError
+from apical.kernels import norm as normed
 from apical.nn.activations import Shared
 from apical.nn.building import build
 from apical.nn.pyramidal import (
@@ -13,6 +14,7 @@ from apical.nn.pyramidal import (
     PyramidalConv2d,
     PyramidalConv3d,
     PyramidalLinear,
+    formula,
     pyramidal_layer,
     xavier_,
 )
@@ -34,6 +36,10 @@ class Neuron(nn.Module):
     def forward(self, x: Tensor, *, residual: Tensor | None = None) -> Tensor:
         z = self.affine(x)
         if self.norm is not None:
+            known = formula(self.activation)
+            fused = None if known is None else normed.run(self.norm, z, known, None, 1, residual)
+            if fused is not None:
+                return fused
             z = self.norm(z)
         if residual is not None:
             z = z + residual
@@ -129,7 +135,7 @@ class Layers:
     ) -> nn.Module:
         """A convolution of neurons along 1, 2 or 3 dimensions; `options` are those of torch's convolution."""
         if dimensions not in _CONV:
-            raise InvalidArgumentError(f"a convolution along {dimensions} dimensions is not there: use 1, 2 or 3")
+            raise InvalidArgumentError(f"there is no convolution along {dimensions} dimensions; available: 1, 2, 3")
         dim = -1 - dimensions
         if self.pyramidal:
             basal, apical = self.branches(out_channels, dim=dim)

@@ -15,6 +15,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from apical.errors import InvalidArgumentError
 from apical.kernels import choice, composite, eager
+from apical.kernels import norm as normed
 from apical.nn.activations import ADA, LeakyADA, Shared
 from apical.nn.building import activation
 
@@ -119,6 +120,26 @@ def add_to_basal_(z: Tensor, residual: Tensor, dim: int) -> Tensor:
     return _AddToBasal.apply(z, residual, dim)  # type: ignore[no-any-return, no-untyped-call]
 
 
+# A norm and the activations behind it in one kernel.
+
+
+def formula(activation: nn.Module) -> normed.Formula | None:
+    """What the kernel knows of an activation; None where it does not know it, or somebody listens to it."""
+    if type(activation) is Shared:
+        activation = activation.owner
+    if activation._forward_hooks or activation._forward_pre_hooks:
+        return None
+    if type(activation) is nn.ReLU:
+        return normed.Formula()
+    if type(activation) is nn.LeakyReLU and activation.negative_slope >= 0:
+        return normed.Formula(activation.negative_slope)
+    if type(activation) in (ADA, LeakyADA):
+        own: Any = activation
+        if type(own.alpha) is type(own.c) is float:
+            return normed.Formula(own.leak, own.alpha, own.c)
+    return None
+
+
 # The layers.
 
 Device = torch.device | str | None
@@ -201,6 +222,9 @@ class _Pyramidal(nn.Module):
             basal, apical = z, self.apical_affine(apical_input)  # type: ignore[misc]
         else:
             if norm is not None and type(norm) is not BranchNorm:
+                fused = self._fused_with_norm(norm, z, residual)
+                if fused is not None:
+                    return fused
                 z = norm(z)
             if type(norm) is not BranchNorm:
                 fused = self._fused(z, residual)
@@ -213,6 +237,13 @@ class _Pyramidal(nn.Module):
             basal = basal + residual
         return self.basal(basal) + self.apical(apical)  # type: ignore[no-any-return]
 
+    def _fused_with_norm(self, norm: nn.Module, z: Tensor, residual: Tensor | None) -> Tensor | None:
+        """The norm, both activations and their sum in one kernel, where it serves; else None."""
+        basal, apical = formula(self.basal), formula(self.apical)
+        if basal is None or basal.alpha is not None or apical is None:
+            return None
+        return normed.run(norm, z, basal, apical, self.groups, residual)
+
     def _fused(self, z: Tensor, residual: Tensor | None) -> Tensor | None:
         """Both activations and their sum in one kernel, for the pairs that have one; None for the others."""
         modules: dict[str, Any] = self._modules  # asked directly: every microsecond counts for small layers
@@ -222,6 +253,8 @@ class _Pyramidal(nn.Module):
         if type(apical) not in (ADA, LeakyADA) or type(basal) not in (nn.ReLU, nn.LeakyReLU):
             return None
         if basal._forward_hooks or basal._forward_pre_hooks or apical._forward_hooks or apical._forward_pre_hooks:
+            return None
+        if apical.noise and apical.training:
             return None
         alpha = apical.alpha
         if isinstance(alpha, Tensor) and alpha.numel() not in (1, self.outputs):

@@ -113,6 +113,11 @@ class Comparison:
     test: PairedTest | None = None
 
     @property
+    def made(self) -> bool:
+        """True where there is anything to say about the pair."""
+        return self.decision is not None or self.test is not None
+
+    @property
     def verdict(self) -> str:
         """What the decision says; "not run" where there is none."""
         return self.decision.verdict if self.decision else "not run"

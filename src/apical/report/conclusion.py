@@ -170,7 +170,7 @@ def _uncompared(known: Sequence[Finding], *, several: bool) -> str:
     if not any(g.baseline for g in known):
         return f"{words}; no row is a baseline, so nothing is compared"
     if max(len(g.scores) for g in known) == 1:
-        return f"{words}; with one trial each, differences cannot be told from chance"
+        return f"With one trial each, differences cannot be told from chance; {words}"
     return f"{words}; no row shares two seeds with its baseline, so nothing is compared"
 
 

@@ -97,12 +97,13 @@ def plot(results: "StudyResults", part: str | None = None) -> Any:
 
 
 def svg_text(figure: Any, name: str) -> str:
-    """A figure as SVG, the same bytes each time."""
+    """A figure as SVG on white, the same bytes each time."""
     matplotlib = imports.optional("matplotlib", extra="lab")
     buffer = BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return CONTROL.sub("", buffer.getvalue().decode("utf-8"))
+    text = CONTROL.sub("", buffer.getvalue().decode("utf-8"))
+    return text.replace("<svg ", '<svg style="background: #ffffff" ', 1)  # a Markdown page may be dark
 
 
 @contextmanager
@@ -149,13 +150,14 @@ def _bars(figure: Any, chart: Bars, palette: Palette) -> None:
 def _dots(figure: Any, chart: Dots, palette: Palette) -> None:
     """Left the means with their intervals and trials, right the gains over the baseline."""
     panels = 1 + any(dot.gain for dot in chart.dots)
-    height = 0.8 + 0.24 * len(chart.dots)
-    figure.set_size_inches(
-        WIDTH if chart.narrow or panels == 1 else 1.75 * WIDTH, height * (panels if chart.narrow else 1)
-    )
-    rows, columns = (panels, 1) if chart.narrow else (1, panels)
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=not chart.narrow).ravel()
-    labels = [shortened(dot.label, 24) for dot in chart.dots]
+    gains = [dot for dot in chart.dots if dot.gain] if chart.narrow else chart.dots
+    heights = [0.8 + 0.24 * len(dots) for dots in (chart.dots, gains)[:panels]]
+    if chart.narrow:
+        figure.set_size_inches(WIDTH, sum(heights))
+        axes = figure.subplots(panels, 1, squeeze=False, height_ratios=heights).ravel()
+    else:
+        figure.set_size_inches(WIDTH if panels == 1 else 1.75 * WIDTH, heights[0])
+        axes = figure.subplots(1, panels, squeeze=False, sharey=True).ravel()
     for place, dot in enumerate(chart.dots):
         colour = palette.colour(dot.kind)
         axes[0].plot(dot.trials, [place] * len(dot.trials), "o", markersize=2.6, color=colour, alpha=0.4, linewidth=0)
@@ -165,8 +167,9 @@ def _dots(figure: Any, chart: Dots, palette: Palette) -> None:
             axes[0].plot(dot.mean, place, "o", markersize=5.5, color=colour)
         if dot.paper is not None:
             axes[0].plot(dot.paper, place, "D", markersize=4.5, markerfacecolor="none", markeredgecolor=charts.INK)
+    for place, dot in enumerate(gains):
         if dot.gain is not None:
-            middle, low, high = dot.gain
+            colour, (middle, low, high) = palette.colour(dot.kind), dot.gain
             face = colour if dot.sure else "none"
             axes[1].plot([low, high], [place, place], color=colour, linewidth=1.6, zorder=2)
             axes[1].plot(middle, place, "o", markersize=5.5, markeredgecolor=colour, markerfacecolor=face, zorder=3)
@@ -174,7 +177,8 @@ def _dots(figure: Any, chart: Dots, palette: Palette) -> None:
     if panels == 2:
         axes[1].axvline(0, color=charts.INK, linewidth=0.8, zorder=1)
         axes[1].set_xlabel(chart.gain_axis, loc="right")
-    for number, axis in enumerate(axes):
+    for number, (axis, dots) in enumerate(zip(axes, (chart.dots, gains), strict=False)):
+        labels = [shortened(dot.label, 24) for dot in dots]
         axis.grid(visible=False, axis="y")
         if number == 0 or chart.narrow:
             axis.set_yticks(range(len(labels)), labels)
@@ -233,8 +237,8 @@ def _lines(figure: Any, chart: Lines, palette: Palette) -> None:
 
 
 def _forest(figure: Any, chart: Forest, _: Palette) -> None:
-    """Pairs far off do not squeeze the others: the axis ends, and arrows point beyond it."""
-    figure.set_size_inches(2 * WIDTH, 1.0 + 0.16 * len(chart.effects))
+    """Names stand above their lines, so that a phone shows both; arrows point to pairs beyond the axis."""
+    figure.set_size_inches(1.25 * WIDTH, 1.4 + 0.205 * len(chart.effects))
     axis = figure.subplots()
     axis.axvspan(-chart.margin, chart.margin, color=charts.GRID, alpha=0.5, linewidth=0)
     axis.axvline(0, color=charts.FAINT, linewidth=0.8)
@@ -255,11 +259,12 @@ def _forest(figure: Any, chart: Forest, _: Palette) -> None:
             axis.plot([], [], shape, color=colour, markersize=4.5, label=verdict)
     if any(effect.printed is not None for effect in chart.effects):
         axis.plot([], [], "D", markersize=4, markerfacecolor="none", markeredgecolor=charts.INK, label="the paper")
-    axis.set_yticks(range(len(chart.effects)), [shortened(effect.label, 70) for effect in chart.effects], fontsize=7)
-    axis.tick_params(axis="y", colors=charts.INK)
-    axis.set(xlim=(-bound, bound), ylim=(len(chart.effects) - 0.4, -0.6), xlabel=chart.axis)
+    for place, effect in enumerate(chart.effects):
+        axis.text(-bound, place - 0.22, shortened(effect.label, 70), fontsize=7, va="bottom", color=charts.INK)
+    axis.set_yticks([])
+    axis.set(xlim=(-bound, bound), ylim=(len(chart.effects) - 0.4, -1.1), xlabel=chart.axis)
     axis.grid(visible=False, axis="y")
-    figure.legend(loc="outside lower left", ncols=5, handlelength=1.0, columnspacing=1.2)
+    figure.legend(loc="outside lower left", ncols=3, handlelength=1.0, columnspacing=1.2)
     _title(figure, chart.title)
 
 
@@ -348,6 +353,7 @@ def inline(text: str, *, name: str, alt: str, palette: Palette) -> str:
     for element in root.iter():
         _lean(element, name, wanted, palette)
     _fit_to_page(root, cut=cut)
+    root.attrib.pop("style")  # white, for pages that do not choose the colours
     root.set("role", "img")
     root.set("aria-label", alt)
     return ElementTree.tostring(root, encoding="unicode")

@@ -180,12 +180,15 @@ def means(results: StudyResults) -> Gallery:
 
 def _means_caption(charts: Sequence[Dots]) -> str:
     dots = [dot for chart in charts for dot in chart.dots]
-    said = ["Large dots: means over trials, lines: their 95 % intervals, small dots: trials."]
-    if any(len(dot.trials) < 2 for dot in dots) and not any(dot.low is not None for dot in dots):
-        said = ["Dots: one trial each, so there is no interval."]
+    single = any(dot.mean is not None and dot.low is None for dot in dots)
+    if any(dot.low is not None for dot in dots):
+        said = ["Large dots: means over trials, lines: their 95 % intervals, small dots: trials."]
+        said += ["A dot without a line is one trial."] if single else []
+    else:
+        said = ["Dots: one trial each, so there is no interval."] if single else []
     said += ["Diamonds: the paper."] if any(dot.paper is not None for dot in dots) else []
     if any(dot.gain for dot in dots):
-        said.append("Gains are over trials with equal seeds; filled where the interval excludes 0.")
+        said.append("Gains are over trials with equal seeds; filled where the row is better or worse.")
     return " ".join(said)
 
 
@@ -195,6 +198,7 @@ def _means(part: Part, rows: Sequence[Finding], results: StudyResults) -> Dots |
     if not any(f.scores for f in rows):
         return None
     dots = [_dot(f, results.row(f.key)) for f in rows]
+    dots = [dot for dot in dots if dot.mean is not None or dot.paper is not None]
     dots += [Dot(r.row.label, kind_of(r.row), paper=r.row.paper[metric.name].value) for r in quoted]
     bases = list(dict.fromkeys(f.baseline for f in rows if f.decision))
     unit = "points" if metric.percent else metric.unit
@@ -240,7 +244,7 @@ def curves(results: StudyResults) -> Gallery:
     models = dict.fromkeys(result.part.model for result in rows)
     charts = [_curve(m, [f for f in rows if f.part.model == m], places, results) for m in models]
     shown = tuple(chart for chart in charts if chart.lines)
-    caption = "Lines: the trial that is best by validation. Bands: lowest to highest trial."
+    caption = f"Lines: the trial that is best by validation.{_ranges(results)}"
     return Gallery(f"Against {results.study.axis}", caption, shown, _legend(shown), lead=True)
 
 
@@ -275,8 +279,8 @@ def recalls(results: StudyResults) -> Gallery:
     charts = [_recall(part, [r for r in _of_part(results, part) if not r.row.quoted]) for part in parts]
     shown = tuple(chart for chart in charts if chart is not None)
     caption = (
-        "Lines: the share of each class's test samples that is found, mean over trials. Bands: lowest to highest "
-        "trial. Thinned classes, with the share that they keep, stand at the right."
+        f"Lines: the share of each class's test samples that is recognised, mean over trials.{_ranges(results)} "
+        "Thinned classes, with the share that they keep, stand at the right."
     )
     return Gallery("Recall of each class", caption, shown, _legend(shown))
 
@@ -362,7 +366,7 @@ def learning(results: StudyResults) -> Gallery:
         read = partial(_validation, metric=metric)
         made = _by_group(results, part, "learning", read, f"validation {metric.heading}")
         charts += map(_with_log, made) if metric.format.endswith("e") else made  # printed in powers of ten: drawn so
-    caption = f"Mean over the trials of the chosen setting; bands {_bands(results)}."
+    caption = f"Validation during training: {_bands(results)}."
     return Gallery("Learning curves", caption, tuple(charts), _legend(charts), detail=True)
 
 
@@ -372,7 +376,7 @@ def alphas(results: StudyResults) -> Gallery:
     for name in _learned_names(results):
         for part in results.study.parts:
             charts += _by_group(results, part, f"learned-{name}", partial(_learned, name=name), f"learned {name}")
-    caption = f"The mean where a network has several; bands {_bands(results)}."
+    caption = f"What a network learned beside weights, its mean where there are several: {_bands(results)}."
     return Gallery("Learned parameters", caption, tuple(charts), _legend(charts), detail=True)
 
 
@@ -385,7 +389,7 @@ def _learned_names(results: StudyResults) -> list[str]:
 def dynamics(results: StudyResults) -> Gallery:
     """Shares of inactive and saturated units and the norm of the gradient over the epochs."""
     kinds: tuple[tuple[str, Callable[[TrialRecord], list[float]], str, bool], ...] = (
-        ("inactive", lambda t: _mean_share(t, "inactive"), "inactive units (%)", False),
+        ("inactive", lambda t: _mean_share(t, "inactive"), "inputs below 0 (%)", False),
         ("saturated", lambda t: _mean_share(t, "saturated"), "saturated units (%)", False),
         ("gradient", _gradient_norm, "gradient norm", True),
     )
@@ -396,13 +400,15 @@ def dynamics(results: StudyResults) -> Gallery:
             chart = _over_epochs(f"{part.name}-{name}", part.title, axis, rows, read, from_zero=not log)
             if chart is not None:
                 charts.append(_with_log(chart) if log else chart)
-    shown = {chart.y_axis for chart in charts}
-    words = ["inactive where a unit's input is below 0"]
-    words += ["saturated where alpha times the input exceeds 5, beyond ADA's peak"] if kinds[1][2] in shown else []
-    caption = (
-        f"On one batch of each epoch: {'; '.join([*words, 'the Euclidean norm of the gradient of all parameters'])}."
-    )
-    return Gallery("Inside the networks", caption, tuple(charts), _legend(charts), detail=True)
+    shown = {chart.y_axis for chart in charts if not nothing_in(chart)}
+    told = {
+        kinds[0][2]: "the share of inputs of units that are below 0",
+        kinds[1][2]: "the share of units that are saturated: alpha times their input exceeds 5, beyond ADA's peak",
+        kinds[2][2]: "the Euclidean norm of the gradient of all parameters",
+    }
+    words = "; ".join(text for axis, text in told.items() if axis in shown)
+    caption = f"On one batch of each epoch: {words}. Shown: {_bands(results)}."
+    return Gallery("Training dynamics", caption, tuple(charts), _legend(charts), detail=True)
 
 
 def _with_log(chart: Lines) -> Lines:
@@ -476,8 +482,20 @@ def _band(result: RowResults, kind: str, read: Callable[[TrialRecord], list[floa
 
 
 def _bands(results: StudyResults) -> str:
-    most = max((len(result.trials) for result in results.rows), default=0)
-    return "hold the middle half of the trials" if most > MANY else "from the lowest to the highest trial"
+    """What the lines and bands of `_band` are."""
+    counts = {count for r in results.rows if (count := sum(t.finished for t in r.trials)) > 1}
+    if not counts:
+        return "one trial of each row"
+    if min(counts) > MANY:
+        return "mean over trials; bands hold the middle half of them"
+    wide = f" (of more than {MANY} trials the middle half)" if max(counts) > MANY else ""
+    return f"mean over trials; bands from the lowest to the highest{wide}"
+
+
+def _ranges(results: StudyResults) -> str:
+    """What the bands of test values are; "" where no row has two."""
+    several = any(sum(t.test is not None for t in r.trials) > 1 for r in results.rows)
+    return " Bands: lowest to highest trial." if several else ""
 
 
 def _validation(record: TrialRecord, *, metric: Metric) -> list[float]:

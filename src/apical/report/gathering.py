@@ -16,7 +16,7 @@ from apical.report.claims import verdicts
 from apical.report.claims.verdicts import OUTCOMES, RULES, Verdict, deviations
 from apical.report.comparison import Comparison, Evidence
 from apical.report.conclusion import Conclusion, conclude
-from apical.report.numbers import Data, Number, Times, datasets, of_trial, test_value
+from apical.report.numbers import Data, Number, Timing, datasets, of_trial, test_value
 from apical.report.tables import Table
 from apical.study.claim import TOPICS, claims
 from apical.study.model import Study
@@ -57,7 +57,7 @@ class Section:
     comparisons: tuple[Comparison, ...]
     labels: Mapping[str, str]
     galleries: tuple[Gallery, ...]
-    times: tuple[Times, ...]
+    times: Timing
     trials: tuple[Trial, ...]
     seeds: tuple[int, ...]
     states: Mapping[str, int]
@@ -71,6 +71,11 @@ class Section:
     def title(self) -> str:
         """The study's title, with a number where the report has it twice."""
         return f"{self.study.title} ({self.name.rpartition(' (')[2]}" if self.name.endswith(")") else self.study.title
+
+    @property
+    def has_paper(self) -> bool:
+        """True where the paper's numbers stand beside ours."""
+        return any(table.has_paper for table in self.tables)
 
     @property
     def empty(self) -> list[str]:
@@ -184,7 +189,7 @@ def _section(name: str, evidence: Evidence, shipped: Mapping[str, Study], *, pic
         comparisons=tuple(evidence.of(name)),
         labels={row.row.key: f"{row.row.label}, {row.part.title}" for row in results.rows},
         galleries=tuple(shown),
-        times=tuple(numbers.times(results)),
+        times=numbers.times(results),
         trials=tuple(records),
         seeds=tuple(sorted({t.seed for t in records})),
         states={state: count for state, count in results.states.items() if count},
@@ -205,7 +210,7 @@ def _answer(results: StudyResults) -> "Answer | None":
 
 
 def _records(results: StudyResults) -> list[Trial]:
-    """Every trial once, though rows may share it: those of the settings first, then those of the chosen one."""
+    """Every trial that was begun, once, though rows may share it: those of the settings, then of the chosen one."""
     trials: dict[str, Trial] = {}
     for row in results.rows:
         metric, key = results.study.metric(row.part.metric), row.row.key
@@ -217,7 +222,7 @@ def _records(results: StudyResults) -> list[Trial]:
         for record in row.trials:
             if record.digest not in trials:
                 trials[record.digest] = _trial(record, metric, row=key, setting=row.chosen or "", final=True)
-    return list(trials.values())
+    return [t for t in trials.values() if t.state != "planned"]
 
 
 def _trial(record: TrialRecord, metric: Metric, *, row: str, setting: str, final: bool) -> Trial:
@@ -330,6 +335,75 @@ def marks(section: Section) -> list[str]:
     return reasons
 
 
+def badges(section: Section) -> list[tuple[str, str]]:
+    """Short words beside the sentence that keep its numbers from being taken for more than they are, and why."""
+    partial = [part.partial for part in section.study.parts if part.partial]
+    return [
+        *([("quick variant", "")] if section.study.quick and section.has_paper else []),
+        *([("not the paper's protocol", "; ".join(section.deviations))] if section.deviations else []),
+        *((mark, "") for mark in partial[:1]),
+    ]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What is to be known or done beside the sentence; the commands stand after the words."""
+
+    words: str
+    commands: tuple[str, ...] = ()
+
+
+def notices(section: Section) -> list[Notice]:
+    """What failed, diverged or is not finished."""
+    run, retry = section.command, section.command.replace("study run", "study retry", 1)
+    listed = [Notice(line) for line in section.conclusion.remarks]
+    if section.states.get("failed"):
+        failed, *others = listed
+        listed = [Notice(f"{failed.words.rstrip('.')}. Fix the cause, then:", (retry, run)), *others]
+    if not section.results.finished:
+        left = section.results.seconds_left
+        time = f" About {duration(left)} of work are left." if left else ""
+        listed.append(Notice(f"Unfinished. {progress(section)}.{time} This runs the rest:", (run,)))
+    return listed
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words that a person plans with."""
+    if seconds < 90:
+        return f"{max(2, round(seconds))} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+def gains_caption(section: Section) -> str:
+    """What the columns of gains and marks mean; "" where there are none."""
+    said, decided = [], [f.decision for f in section.conclusion.findings if f.decision]
+    if decided and any(table.baselines for table in section.tables):
+        said.append("Gains: means over trials with equal seeds, with 95 % intervals; bold where the row is better.")
+        said.append("If no row differed from its baseline, about 1 in 20 would still be called better or worse.")
+        if any(d.verdict == "inconclusive" and d.low * d.high > 0 for d in decided):
+            said.append(
+                "A difference that is the same for every seed has an interval without width, and decides nothing."
+            )
+    if decided and section.has_paper:
+        tests = list(dict.fromkeys(marked_by(section, table) for table in section.tables if table.has_paper))
+        said.append(
+            "† and ‡: the best trial by validation is better than that of the baseline at 0.05 and 0.01, as the paper "
+            f"marks it ({' or '.join(tests)})."
+        )
+    return " ".join(said)
+
+
+def marked_by(section: Section, table: Table) -> str:
+    """The test behind the marks of a table."""
+    right_or_wrong = section.study.metric(table.metric).right_or_wrong
+    return "McNemar's chi-square test without correction" if right_or_wrong else "a bootstrap of the mean difference"
+
+
+def heading(section: Section) -> str:
+    """What stands above the tables and what follows them."""
+    return "Tables" if any(table.filled for table in section.tables) else "Details"
+
+
 def progress(section: Section) -> str:
     """How many trials are done of how many, those that tune and those of chosen settings."""
     done = sum(section.states.get(state, 0) for state in ("done", "diverged"))
@@ -337,6 +411,8 @@ def progress(section: Section) -> str:
     tuning = {t.digest for result in section.results.rows for s in result.settings for t in s.trials if t.finished}
     only = len(tuning - finals)
     told = f", {only} of them only to tune" if only else ""
+    waiting = {t.digest for result in section.results.rows for t in result.trials if t.finished and t.test is None}
+    told += f", {len(waiting)} untested" if waiting else ""
     others = [f"{count} {state}" for state, count in section.states.items() if state in ("running", "failed")]
     return f"{done} of {sum(section.states.values())} trials are done{told}" + "".join(f", {said}" for said in others)
 

@@ -106,7 +106,8 @@ def draw_overview(path: Path, curves: list[Curve], surface: Surface) -> None:
         shades = right.imshow(surface.values, origin="lower", extent=ends, interpolation="bilinear", cmap="viridis")
         for (a, b), label, value in zip(XOR_POINTS.tolist(), XOR_LABELS.tolist(), surface.corners, strict=True):
             right.plot(a, b, "o", markersize=11, color="tab:green" if label else "tab:red", markeredgecolor="white")
-            right.annotate(f"{value:.2f}", (a, b), (0, 11), textcoords="offset points", ha="center", color="white")
+            right.annotate(f"{value:.2f}", (a, b), (0, 11), textcoords="offset points", ha="center", color="#111111",
+                           bbox={"facecolor": "white", "edgecolor": "none", "boxstyle": "round,pad=0.2"})  # fmt: skip
         right.set(title="one ADA neuron computes XOR", xlabel="first input", ylabel="second input")
         above.colorbar(shades, ax=right, label="output")
         _draw_neuron(below.subplots())

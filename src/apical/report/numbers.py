@@ -1,8 +1,8 @@
 """The numbers of a report: value, printed form and the trials behind it; scores, seconds per epoch, data sets."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isfinite, isnan
 from pathlib import Path
 from statistics import median
@@ -137,12 +137,11 @@ def seconds_per_epoch(record: TrialRecord) -> float | None:
     return median(times) if times else None
 
 
-def alone(record: TrialRecord) -> bool:
-    """True where a trial had its program to itself, so that its time is its own."""
-    return record.execution is None or record.execution.stacking == "alone"
+# Seconds per epoch, relative to ReLU, of trials that ran alone, in turn, on a quiet machine: each records when its
+# epochs ended and how busy the machine was.
 
-
-# Seconds per epoch, relative to ReLU, of trials that had the machine to themselves.
+QUIET = 0.5
+"""Processes beside a trial, on average, that leave its seconds alone."""
 
 
 @dataclass(frozen=True)
@@ -169,18 +168,62 @@ class Times:
     rows: tuple[Time, ...]
 
 
-def times(results: StudyResults) -> list[Times]:
-    """One table for each part; none where trials ran beside others, or nobody knows that they did not."""
-    trials = [t for r in results.rows for t in r.trials if t.finished]
-    single = [re.search(r"--workers[ =]1(?!\d)", command) for command in results.commands]
-    if not single or not all(single) or not all(map(alone, trials)):
-        return []
-    tables = (_times(part, results) for part in results.study.parts)
-    return [table for table in tables if table is not None]
+@dataclass(frozen=True)
+class Timing:
+    """The tables of seconds, or why there are none; neither where nothing was trained."""
+
+    tables: tuple[Times, ...] = ()
+    why: str = ""
 
 
-def _times(part: Part, results: StudyResults) -> Times | None:
-    rows = [r for r in results.rows if r.row.part == part.name and _row_seconds(r)]
+def times(results: StudyResults) -> Timing:
+    """One table for each part where all trials ran alone, in turn, on one quiet machine, and each row has two."""
+    rows = [r for r in results.rows if any(t.finished for t in r.trials)]
+    if not rows:
+        return Timing()
+    why = _disturbed(rows) or next((w for p in results.study.parts if (w := _not_in_turn(p, rows))), "")
+    tables = () if why else tuple(_times(part, rows) for part in results.study.parts)
+    return Timing(tuple(table for table in tables if table is not None), why)
+
+
+def _disturbed(rows: Sequence[RowResults]) -> str:
+    """What ran beside the trials; "" where nothing did."""
+    every = {t.digest: t for r in rows for t in (*(t for s in r.settings for t in s.trials), *r.trials) if t.finished}
+    trials = list(every.values())
+    if any(t.execution is not None and t.execution.stacking != "alone" for t in trials):
+        return "networks were trained together, as one program"
+    if len({t.environment.get("processor") for t in trials}) > 1:
+        return "trials ran on several kinds of machines"
+    if not all("ended" in epoch and "load" in epoch for t in trials for epoch in t.timings):
+        return "these trials do not record when they ran and how busy the machine was"
+    spans = sorted((e["ended"] - e["train"] - e["validate"], e["ended"], t.digest) for t in trials for e in t.timings)
+    for (_, end, one), (start, _, other) in pairwise(spans):
+        if start < end and one != other:
+            return "trials ran at the same time"
+    busiest = max(
+        (e["load"] - ((t.execution and t.execution.threads) or 1) for t in trials for e in t.timings), default=0.0
+    )
+    return "" if busiest <= QUIET else f"the machine was busy (up to {busiest:.1f} processes beside a trial)"
+
+
+def _not_in_turn(part: Part, rows: Sequence[RowResults]) -> str:
+    """Why the rows of a part were not timed in turn: the first trial of each, then the second of each, and so on."""
+    starts = [sorted(_start(t) for t in r.trials if t.finished and t.timings) for r in rows if r.row.part == part.name]
+    if any(len(own) < 2 for own in starts):
+        return "that needs two trials of every row"
+    rounds = [[own[k] for own in starts if k < len(own)] for k in range(max(map(len, starts), default=0))]
+    if any(max(before) > min(after) for before, after in pairwise(rounds)):
+        return "rows were trained one after the other, not in turn"
+    return ""
+
+
+def _start(trial: TrialRecord) -> float:
+    first = trial.timings[0]
+    return first["ended"] - first["train"] - first["validate"]
+
+
+def _times(part: Part, trained: Sequence[RowResults]) -> Times | None:
+    rows = [r for r in trained if r.row.part == part.name and _row_seconds(r)]
     if not rows:
         return None
     reference = next((r for r in rows if kind_of(r.row) == "relu"), rows[0])

@@ -1,7 +1,7 @@
 """The tables as data: the paper's numbers beside ours, the difference, how certain ours are."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from apical import stats
@@ -26,6 +26,7 @@ from apical.report.numbers import (
 from apical.study.model import Group, PaperNumber, Part, Row, Study
 from apical.study.plan import RATE, fields_of
 from apical.study.results import RowResults, StudyResults
+from apical.train import metrics
 from apical.train.metrics import Metric
 
 
@@ -33,7 +34,8 @@ from apical.train.metrics import Metric
 class Line:
     """One row of a table. `ours` is the test value of the trial that is best by validation, as the paper reports;
     `mean` and `deviation` are over all trials. `baseline` and `rival` are the tests against the group's baseline and
-    against its best other row. `printed`: the paper prints numbers for the part, whose marks are ours too.
+    against its best other row. `printed`: the paper prints numbers for the part, whose marks are ours too. `measured`
+    has mean and deviation over trials of what `robustness` measures, by name.
     """
 
     key: str
@@ -59,6 +61,7 @@ class Line:
     finding: Finding | None = None
     printed: bool = False
     solved: str = ""
+    measured: Mapping[str, tuple[Number | None, Number | None]] = field(default_factory=dict)
 
     @property
     def decision(self) -> stats.Decision | None:
@@ -94,6 +97,11 @@ class Table:
         return list(groups.items())
 
     @property
+    def filled(self) -> bool:
+        """True where a row of the table has a number, ours or the paper's."""
+        return self.has_paper or any(line.mean for line in self.lines)
+
+    @property
     def has_paper(self) -> bool:
         """True where the paper prints a number for a row of the table."""
         return any(line.paper for line in self.lines)
@@ -112,11 +120,6 @@ class Table:
     def has_solved(self) -> bool:
         """True where it is told how many trials solve the task."""
         return any(line.solved for line in self.lines)
-
-    @property
-    def value_head(self) -> str:
-        """What the column of best trials is called: ours beside the paper's, or what it is."""
-        return "Ours" if self.has_paper else "Test (best)"
 
 
 # The columns of a table, defined once: the page, Markdown and LaTeX print each `cell` in their own way, CSV `values`.
@@ -165,8 +168,30 @@ class Column:
 
 
 def columns_of(table: Table) -> list[Column]:
-    """The columns that a table needs."""
-    return [column for column in COLUMNS if column.needed(table)]
+    """The columns that a table needs; details of what robustness measures stand in CSV alone."""
+    own = [column for column in measured_columns(table) if "." not in next(iter(column.values))]
+    return [*(column for column in COLUMNS if column.needed(table)), *own]
+
+
+def measured_columns(table: Table) -> list[Column]:
+    """A column for each number that robustness measures in a row of the table."""
+    names = dict.fromkeys(name for line in table.lines for name in line.measured)
+    return [_measured_column(metrics.find(name)) for name in names]
+
+
+def _measured_column(metric: Metric) -> Column:
+    def pair(line: Line) -> tuple[Number | None, Number | None]:
+        return line.measured.get(metric.name, (None, None))
+
+    return Column(
+        head=metric.heading[:1].upper() + metric.heading[1:],
+        cell=lambda x: Cell(number=pair(x)[0], spread=pair(x)[1]),
+        help="mean over all trials of the chosen setting, and its deviation",
+        values={
+            metric.name: lambda _, x: _value(pair(x)[0]),
+            f"{metric.name}_deviation": lambda _, x: _value(pair(x)[1]),
+        },
+    )
 
 
 def _value(number: Number | None) -> float | str:
@@ -216,7 +241,7 @@ COLUMNS: tuple[Column, ...] = (
         values={"paper": lambda _, x: x.paper, "paper_mark": lambda _, x: x.paper_mark},
     ),
     Column(
-        head=lambda t: t.value_head,
+        head="Ours",
         cell=lambda x: Cell(
             number=x.ours,
             mark=None if x.quoted or not x.printed else x.mark,
@@ -225,6 +250,7 @@ COLUMNS: tuple[Column, ...] = (
             trial=x.ours.trials[0] if x.ours else "",
         ),
         help="test value of the trial that is best by validation, as in the paper",
+        needed=lambda t: t.has_paper,
         values={
             "ours": lambda _, x: _value(x.ours),
             "mark": lambda _, x: x.mark,
@@ -239,7 +265,7 @@ COLUMNS: tuple[Column, ...] = (
         values={"difference": lambda _, x: _value(x.difference)},
     ),
     Column(
-        head="Mean ± sd",
+        head=lambda t: "Mean ± sd" if any(line.deviation for line in t.lines) else "Test",
         cell=lambda x: Cell(number=x.mean, spread=x.deviation),
         help="over all trials of the chosen setting",
         values={"mean": lambda _, x: _value(x.mean), "deviation": lambda _, x: _value(x.deviation)},
@@ -361,7 +387,15 @@ def _line(
         rival_label=rival.row.label if rival else "", finding=finding,
         printed=any(metric.name in r.paper for r in results.study.rows if r.part == row.part),
         solved=_solved(result) if results.study.form == "logic" else "",
+        measured=_measured(result),
     )  # fmt: skip
+
+
+def _measured(result: RowResults) -> dict[str, tuple[Number | None, Number | None]]:
+    """Mean and deviation of what the trials' robustness asked for."""
+    names = dict.fromkeys(name for t in result.trials for name in t.test or ())
+    known = [metric for name in names if (metric := metrics.get(name)) is not None and metric.measured_by]
+    return {metric.name: _over_trials(result, metric) for metric in known}
 
 
 def _over_trials(result: RowResults, metric: Metric) -> tuple[Number | None, Number | None]:
@@ -401,8 +435,9 @@ def _parameter(result: RowResults) -> str:
     kind = kinds.get(name)
     others = [key for key in given if key not in ("alpha", "c") and kind is not None and kind.parameter(key)]
     words = [] if setting.alpha is None else [parameter_text(setting.alpha, setting.c)]
+    dims = [_value_text(key, value) for key, value in chosen.get("dims", {}).items()]
     rate = [f"learning rate {chosen[RATE]:g}"] if RATE in chosen else []
-    return ", ".join([*words, *(_value_text(key, given[key]) for key in others), *rate])
+    return ", ".join([*words, *(_value_text(key, given[key]) for key in others), *dims, *rate])
 
 
 def _value_text(name: str, value: float | str) -> str:

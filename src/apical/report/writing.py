@@ -13,7 +13,7 @@ from apical.report.charts import slug
 from apical.report.difference import StudyDiff, compare_studies
 from apical.report.gathering import Report, Section, gather, slimmer
 from apical.report.render import html, latex, markdown
-from apical.report.tables import COLUMNS, Table
+from apical.report.tables import COLUMNS, Table, measured_columns
 from apical.study.results import StudyResults
 
 PAGE = "index.html"
@@ -80,7 +80,8 @@ def _texts(report: Report, page: str) -> Mapping[str, str]:
 
 def table_csv(table: Table) -> str:
     """One table; values in the trials' own unit (shares of 1), the paper's as it prints them."""
-    values = {name: value for column in COLUMNS for name, value in column.values.items()}
+    columns = (*COLUMNS, *measured_columns(table))
+    values = {name: value for column in columns for name, value in column.values.items()}
     return _csv([*values], ([value(table, line) for value in values.values()] for line in table.lines))
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from apical.data import load
-from apical.data.corruptions import Subset, parse
+from apical.data.corruptions import Few, Subset, parse
 from apical.data.dataset import DataSet
 from apical.data.loading import in_memory
 from apical.data.recipe import Arrays, Recipe
@@ -51,8 +51,11 @@ def steps(part: Part, samples: tuple[int, int]) -> float:
 
 def most(part: Part) -> float:
     """How many samples of a split the part takes at most."""
-    subsets = [c.samples for c in map(parse, part.corruptions) if isinstance(c, Subset)]
-    return min(subsets, default=inf)
+    changes = [parse(text) for text in part.corruptions]
+    recipe = RECIPES.get(part.data)
+    classes = (recipe.class_count if recipe is not None else None) or inf
+    subsets = [c.samples for c in changes if isinstance(c, Subset)]
+    return min(*subsets, *(c.per_class * classes for c in changes if isinstance(c, Few)), inf, inf)
 
 
 @dataclass(frozen=True)

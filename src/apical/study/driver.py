@@ -63,9 +63,10 @@ def run(
 
     `tune_trials` trials decide between the settings of a row, if not as many as the study says. `execution` says how
     trials run; by default each has one thread. `stack` lets small networks share a program, as many as fit into
-    `memory` bytes of a worker, and numbers then agree with those of single trials up to rounding. `partial` accepts
-    subsets of the data, and marks them. `trust` allows the modules that the study names, see `load`. Ctrl-C and SIGTERM
-    leave at the next batch; the same call goes on.
+    `memory` bytes of a worker, and numbers then agree with those of single trials up to rounding; without it, rows
+    train in turn, so that their seconds can be compared. `partial` accepts subsets of the data, and marks them. `trust`
+    allows the modules that the study names, see `load`. Ctrl-C and SIGTERM leave at the next batch; the same call goes
+    on.
     """
     folder, options = Path(directory or Path(HOME) / study.name), options or Options()
     how = execution or Execution(threads=options.cpus)
@@ -90,7 +91,7 @@ def run(
             trusted=allowed(),
         )
         with _terminating(), _started(engine, context, options) as workers:
-            Driver(planned, store, workers, progress=progress).drive()
+            Driver(planned, store, workers, progress=progress, in_turn=not stack).drive()
     return read(folder)
 
 
@@ -130,6 +131,7 @@ class Driver:
     store: Store
     engine: Engine
     progress: Callable[[Progress], None] = lambda _: None
+    in_turn: bool = False
     _jobs: list[Job] = field(default_factory=list)
     _submitted: dict[str, float] = field(default_factory=dict)
     _deaths: Counter[str] = field(default_factory=Counter)
@@ -158,7 +160,7 @@ class Driver:
             running = self.store.leases.running(self.state.keys_left)
         waiting = {digest for digest, when in self._submitted.items() if start - when < RESUBMIT_AFTER}
         busy = waiting | {key.removesuffix(TEST) for key in running}
-        self._jobs = self.state.jobs(busy)
+        self._jobs = self.state.jobs(busy, in_turn=self.in_turn)
         self.progress(measure(self.state, self.store, running, idle=self.engine.workers))
         self._next_refresh, self._changed = start + max(REFRESH, REFRESH_FACTOR * (time.monotonic() - start)), False
 

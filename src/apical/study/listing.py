@@ -2,7 +2,8 @@
 
 To read and plan every study takes torch and seconds, to measure them minutes. So sizes and times stand in a table:
 `costs.json` beside this module, which says where it was measured. `apical study list --measure` measures a few steps of
-every network and writes such a table of this machine to APICAL_HOME; where there is one, its times are shown.
+every network and writes such a table of this machine to APICAL_HOME; where there is one, its times are shown. A study
+file of one's own stands in no table: a few steps of its networks are measured when it is asked for.
 """
 
 import os
@@ -17,6 +18,7 @@ from apical.data import home, statuses
 from apical.study.config.loading import load, names
 from apical.study.model import Study
 from apical.study.plan import plan
+from apical.trust import Trust
 
 TIMES = ("seconds", "quick_seconds")
 SHIPPED = Path(__file__).with_name("costs.json")
@@ -68,18 +70,31 @@ def catalogue(
     for name in names():
         known = shipped.get(name) or sizes(load(name))
         known = own[name] if _sizes(own.get(name)) == _sizes(known) else known
-        parts = tuple(_part(key, values, states, count) for key, values in known["parts"].items())
-        yield Entry(
-            name=name,
-            what=known["what"],
-            rows=sum(part.rows for part in parts),
-            trials=sum(part.trials for part in parts),
-            data={key: state for part in parts for key, state in part.data.items()},
-            seconds=_sum([part.seconds for part in parts]),
-            quick_seconds=_sum([part.quick_seconds for part in parts]),
-            beyond=known["beyond"],
-            parts=parts,
-        )
+        yield _entry(name, known, states, count)
+
+
+def estimated(
+    path: str | Path, *, workers: int | None = None, trust: Trust = False, progress: ProgressCallback | None = None
+) -> Entry:
+    """A study file of one's own: a few steps of its networks are measured, here and now. `trust`: as in `load`."""
+    known = _costs(load(path, trust=trust), load(path, quick=True, trust=trust), {}, progress)
+    states = {status.recipe.name: status.state for status in statuses()}
+    return _entry(str(path), known, states, workers or os.cpu_count() or 1)
+
+
+def _entry(name: str, known: dict[str, Any], states: dict[str, str], workers: int) -> Entry:
+    parts = tuple(_part(key, values, states, workers) for key, values in known["parts"].items())
+    return Entry(
+        name=name,
+        what=known["what"],
+        rows=sum(part.rows for part in parts),
+        trials=sum(part.trials for part in parts),
+        data={key: state for part in parts for key, state in part.data.items()},
+        seconds=_sum([part.seconds for part in parts]),
+        quick_seconds=_sum([part.quick_seconds for part in parts]),
+        beyond=known["beyond"],
+        parts=parts,
+    )
 
 
 def machine() -> str:
@@ -89,7 +104,7 @@ def machine() -> str:
 
 def _part(name: str, values: dict[str, Any], states: dict[str, str], workers: int) -> Entry:
     whole, quick = (None if (s := values.get(key)) is None else s / workers for key in TIMES)
-    data = {values["data"]: states[values["data"]]}
+    data = {values["data"]: states.get(values["data"], "yours")}
     return Entry(name, values["what"], values["rows"], values["trials"], data, whole, quick)
 
 
@@ -111,12 +126,13 @@ def measured(progress: ProgressCallback | None = None) -> Table:
 def sizes(study: Study) -> dict[str, Any]:
     """What the table holds of a study, without times."""
     planned = plan(study)
-    more = max(0, study.trials - planned.tune_trials)
     parts = {}
     for part in study.parts:
         rows = [row for row in study.trained if row.part == part.name]
-        tuning = planned.tune_trials * sum(len(planned.settings(row)) for row in rows)
-        parts[part.name] = {"what": part.title, "rows": len(rows), "trials": tuning + more * len(rows)}
+        own = [row for row in rows if planned.tuned_by(row) == row.key]
+        tuning = planned.tune_trials * sum(len(planned.settings(row)) for row in own)
+        more = sum(map(planned.more, rows))
+        parts[part.name] = {"what": part.title, "rows": len(rows), "trials": tuning + more}
         parts[part.name]["data"] = part.data
     return {"what": study.source or study.title, "beyond": study.question is not None, "parts": parts}
 

@@ -135,7 +135,7 @@ def retry(directory: str | Path, trials: Iterable[str] | None = None) -> tuple[s
     for start in asked or ():
         if not any(digest.startswith(start) for digest in failed):
             raise InvalidArgumentError(
-                f"no failed trial begins with {start!r}: there are {', '.join(d[:8] for d in failed) or 'none'}"
+                f"no failed trial begins with {start!r}; failed: {', '.join(d[:8] for d in failed) or 'none'}"
             )
     again = tuple(d for d in failed if asked is None or d.startswith(asked))
     with files.using(store.directory):
@@ -174,7 +174,7 @@ def merge(target: str | Path, *sources: str | Path) -> Merged:
     """
     given = [Store.open(source) for source in sources]
     if not given:
-        raise StudyError("say what to merge: apical study merge TARGET SOURCE...")
+        raise StudyError("no source to merge: write apical study merge TARGET SOURCE...")
     into = _opened(Path(target), given)
     counts = [_copy(store, digest, into) for store in given for digest in store.finished()]
     return Merged(counts.count("copied"), counts.count("known"), counts.count("damaged"))

@@ -62,8 +62,11 @@ class Part(_Frozen):
     """One condition. `training` holds what differs from the paper's protocol for this data and network.
 
     `metric` is the one that selects and that the table shows. `x` is the place on the horizontal axis of a curve,
-    `partial` the mark of a subset, as the data set has it.
+    `partial` the mark of a subset, as the data set has it. With `tuned_on` its rows take the settings that were chosen
+    for the rows of that name in another part.
     """
+
+    later: ClassVar[tuple[str, ...]] = ("tuned_on",)
 
     name: str
     title: str
@@ -76,10 +79,13 @@ class Part(_Frozen):
     x: float | None = None
     training: dict[str, Any] = {}
     metric: str = "accuracy"
+    tuned_on: str | None = None
 
 
 class Row(_Frozen):
     """One unit within one part; `unit` stands without the values in `tune`, whose grid gives the settings.
+
+    `tune` holds parameters of the unit, dimensions of the network, and the learning rate.
 
     A `quoted` row holds somebody else's numbers and is never trained. `x` is its place on the horizontal axis, where
     the axis is a property of the unit (the alpha of the ablation).
@@ -282,7 +288,7 @@ class Study(_Frozen):
 
 def _found(what: str, name: str, there: Mapping[str, T]) -> T:
     if name not in there:
-        raise InvalidArgumentError(f"the study has no {what} {name!r}: it has {', '.join(there) or 'none'}")
+        raise InvalidArgumentError(f"the study has no {what} {name!r}; available: {', '.join(there) or 'none'}")
     return there[name]
 
 

@@ -1,6 +1,7 @@
 """What a study trains: a pure function of the study. Trials are named by the digest of their TrialSpec."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import product
@@ -26,7 +27,7 @@ class Planned:
     @cached_property
     def spec(self) -> TrialSpec:
         """The trial as `apical.train.run` takes it."""
-        return TrialSpec.from_dict({**self.values, **fields_of(self.setting), "seed": self.trial})
+        return TrialSpec.from_dict({**filled(self.values, self.setting), "seed": self.trial})
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Plan:
 
     Trial k of every row of a part has seed `study.first_seed` + k, so that it sees the same data in the same order and
     starts from the same weights where shapes agree. The first finals are the tuning trials: they have the same digests.
+    The rows of a part that is `tuned_on` another one have no tuning trials: `tuned_by` names the row that chooses.
     """
 
     study: Study
@@ -46,9 +48,14 @@ class Plan:
         return tuple(
             trial
             for row in self.study.trained
+            if self.tuned_by(row) == row.key
             for setting in self.settings(row)
             for trial in self._trials(row, setting, self.tune_trials)
         )
+
+    def tuned_by(self, row: Row) -> str:
+        """The key of the row whose tuning trials choose the setting of this one: its own, or that of another part."""
+        return f"{self.study.part(row.part).tuned_on or row.part}/{row.name}"
 
     def settings(self, row: Row | str) -> tuple[str, ...]:
         """What a row tries, as the function `settings` writes it; none for a quoted row."""
@@ -58,7 +65,7 @@ class Plan:
         """The trials of a chosen setting; the first ones are those that tuned it."""
         key = _key(row)
         if setting not in self._settings[key]:
-            raise InvalidArgumentError(f"row {key!r} has no setting {setting!r}: it has {self._settings[key]}")
+            raise InvalidArgumentError(f"row {key!r} has no setting {setting!r}; available: {self._settings[key]}")
         return tuple(self._trials(self.study.row(key), setting, self.study.trials))
 
     @cached_property
@@ -77,13 +84,17 @@ class Plan:
     @property
     def count(self) -> int:
         """How many trials the study trains in the end."""
-        more = max(0, self.study.trials - self.tune_trials)
-        return len(self.tuning) + more * len(self.study.trained)
+        return len(self.tuning) + sum(map(self.more, self.study.trained))
+
+    def more(self, row: Row) -> int:
+        """How many trials of its chosen setting a row has beside those that tuned."""
+        own = self.tuned_by(row) == row.key
+        return max(0, self.study.trials - self.tune_trials) if own else self.study.trials
 
     def _trials(self, row: Row, setting: str, count: int) -> Iterator[Planned]:
         values = self._values[row.part]
         for seed in range(self.study.first_seed, self.study.first_seed + count):
-            yield Planned(digest({**values, **fields_of(setting), "seed": seed}), row.key, setting, seed, values)
+            yield Planned(digest({**filled(values, setting), "seed": seed}), row.key, setting, seed, values)
 
     @cached_property
     def _settings(self) -> dict[str, tuple[str, ...]]:
@@ -126,33 +137,63 @@ def grouped(planned: Sequence[Planned], size: int) -> tuple[tuple[Planned, ...],
 
 @cache
 def _stacked_as(setting: str) -> str:
-    """What the key of a stack depends on: the kind, if its values may differ within a stack, or else the whole unit."""
-    unit = fields_of(setting)["unit"]
+    """What the key of a stack depends on: the kind, if its values may differ within a stack, or else the whole unit.
+
+    And the dimensions of the network, where a row has its own.
+    """
+    chosen = fields_of(setting)
+    unit = chosen["unit"]
     kind = kinds.get(unit.partition("(")[0])
-    return kind.name if kind is not None and kind.stack in ("fused", "values") else unit
+    alike = kind is not None and kind.stack in ("fused", "values") and kinds.stackable(unit)
+    return f"{kind.name if kind is not None and alike else unit} {chosen.get('dims', '')}"
 
 
 RATE = "learning_rate"
-"""The training setting that a row can tune beside the parameters of its unit."""
-_AND_RATE = f", {RATE}="
+"""The training setting that a row can tune beside the parameters of its unit and the dimensions of its network."""
+_AND = ", "  # stands in no unit
 
 
 def settings(row: Row) -> tuple[str, ...]:
     """The unit of a row with each combination of its tuned values, the first parameter varying slowest.
 
-    Where the learning rate is tuned it follows the unit: "ada(alpha=0.3), learning_rate=0.003".
+    Dimensions of the network and the learning rate follow the unit: "ada(alpha=0.3), width=90, learning_rate=0.003".
     """
-    unit = Unit.parse(row.unit)
-    tune = dict(row.tune)
-    rates = [f"{_AND_RATE}{float(rate)!r}" for rate in tune.pop(RATE, ())] or [""]
-    choices: list[dict[str, Any]] = [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
-    return tuple(f"{unit.with_(**choice)}{rate}" for choice in choices for rate in rates)
+    unit, own = Unit.parse(row.unit), kinds.open_parameters(row.unit)
+    of_unit = {name: values for name, values in row.tune.items() if name in own}
+    others = {name: values for name, values in row.tune.items() if name not in own}
+    units = [unit.with_(**dict(zip(of_unit, values, strict=True))) for values in product(*of_unit.values())]
+    behind = [
+        "".join(f"{_AND}{name}={_written(name, value)}" for name, value in zip(others, values, strict=True))
+        for values in product(*others.values())
+    ]
+    return tuple(f"{one}{rest}" for one in units for rest in behind)
+
+
+def _written(name: str, value: Any) -> str:
+    whole = name != RATE and isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else value if isinstance(value, str) else repr(float(value))
 
 
 def fields_of(setting: str) -> dict[str, Any]:
-    """The fields of a TrialSpec that a setting decides: the unit, and the learning rate where it is tuned."""
-    unit, tuned, rate = setting.partition(_AND_RATE)
-    return {"unit": unit, RATE: float(rate)} if tuned else {"unit": unit}
+    """The fields of a TrialSpec that a setting decides: the unit, and the learning rate and dims where it has them."""
+    unit, *others = setting.split(_AND)
+    values: dict[str, Any] = {name: _read(text) for name, _, text in (other.partition("=") for other in others)}
+    rate = {RATE: float(values.pop(RATE))} if RATE in values else {}
+    return {"unit": unit, **rate} | ({"dims": values} if values else {})
+
+
+def _read(text: str) -> int | float | str:
+    for number in (int, float):
+        with suppress(ValueError):
+            return number(text)
+    return text
+
+
+def filled(values: Mapping[str, Any], setting: str) -> dict[str, Any]:
+    """The fields of a part's trial with those that a setting decides."""
+    chosen = fields_of(setting)
+    dims = {"dims": {**values["dims"], **chosen["dims"]}} if "dims" in chosen else {}
+    return {**values, **chosen, **dims}
 
 
 def _key(row: Row | str) -> str:

@@ -44,7 +44,7 @@ class TrialRecord:
 
     `validation` and `test` hold every metric by name, `test` is None until the test split was opened for this trial.
     `classes` are the names of the classes, none where a value is predicted.
-    `history` has one entry for each epoch (see `apical.train.TrialResult`), `seconds` the training time of each.
+    `history` and `timings` have one entry for each epoch (see `apical.train.TrialResult`).
     """
 
     digest: str
@@ -57,7 +57,7 @@ class TrialRecord:
     validation: Mapping[str, float | None] = field(default_factory=dict)
     best_epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
+    timings: list[dict[str, float]] = field(default_factory=list)
     parameters: int = 0
     classes: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -73,6 +73,11 @@ class TrialRecord:
         """The validation metric that the trial is judged by; NaN where there is none."""
         value = self.validation.get(self.metric)
         return nan if value is None else value
+
+    @property
+    def seconds(self) -> list[float]:
+        """The training time of each epoch."""
+        return [t["train"] for t in self.timings]
 
     @property
     def finished(self) -> bool:
@@ -157,7 +162,7 @@ class StudyResults:
         for row in self.rows:
             if row.row.key == key:
                 return row
-        raise StudyError(f"there is no row {key!r}; there are {', '.join(r.row.key for r in self.rows)}")
+        raise StudyError(f"unknown row {key!r}; available: {', '.join(r.row.key for r in self.rows)}")
 
     def dataframe(self) -> Any:
         """A pandas data frame with a line for each trial, as `apical.study.export` writes them."""
@@ -293,7 +298,7 @@ def filled(bare: TrialRecord, result: "TrialResult", test: Mapping[str, float] |
     """A record with the numbers of a finished trial."""
     return replace(
         bare, directory=result.directory, reason=result.reason, validation=result.validation,
-        best_epoch=result.best_epoch, history=result.history, seconds=[t["train"] for t in result.timings],
+        best_epoch=result.best_epoch, history=result.history, timings=result.timings,
         parameters=result.parameters, classes=tuple(result.input.get("classes") or ()),
         environment=result.environment, execution=result.execution, test=test,
     )  # fmt: skip

@@ -146,7 +146,9 @@ class StudyState:
         single = {row: tried[0] for row, tried in settings.items() if len(tried) == 1}
         unsettled = {trial.row for trial in self.plan.tuning if not self.settled(trial.digest)}
         known = {d: f.value for d, f in self.facts.items() if f.value is not None and d not in self.failed}
-        return choose(self.plan, known, settings.keys() - unsettled - single.keys()) | single
+        own = choose(self.plan, known, settings.keys() - unsettled - single.keys()) | single
+        sources = {row.key: self.plan.tuned_by(row) for row in self.plan.study.trained}
+        return {row: own[source] for row, source in sources.items() if source in own}
 
     @cached_property
     def finals(self) -> dict[str, tuple[Planned, ...]]:
@@ -199,14 +201,16 @@ class StudyState:
         """True where nothing is left to do."""
         return not (self.tuning_left or self.finals_left or self.tests_left)
 
-    def jobs(self, busy: Collection[str] = ()) -> list[Job]:
+    def jobs(self, busy: Collection[str] = (), *, in_turn: bool = False) -> list[Job]:
         """What can be done now, but for the trials in `busy`: tests first, so that rows are complete early.
 
-        A stack waits for the trials of it that are busy: a part of it would round otherwise than the whole does.
+        `in_turn`: the first trial of every row, then the second of every row, and so on; else row after row. A stack
+        waits for the trials of it that are busy: a part of it would round otherwise than the whole does.
         """
         tests = [Job("test", trials) for trials in _without(self.tests_left.values(), busy)]
         left = {trial.digest: trial for trial in (*self.finals_left, *self.tuning_left)}
         groups = self._stacks(left) if self.plan.study.stack > 1 else [(trial,) for trial in left.values()]
+        groups = sorted(groups, key=lambda group: group[0].trial) if in_turn else groups
         free = [group for group in groups if not any(trial.digest in busy for trial in group)]
         return tests + [Job("train", group) for group in free]
 
@@ -242,8 +246,8 @@ def snapshot(plan: Plan, store: Store, *, trust: bool = True) -> StudyState:
 def count_states(study_state: StudyState, running: Collection[str]) -> Counter[str]:
     """How many planned trials are in which state; those of rows without a choice yet count as planned."""
     states = Counter(state_of(study_state, digest, running) for digest in {t.digest for t in study_state.known})
-    unknown = len(study_state.plan.study.trained) - len(study_state.finals)
-    states["planned"] += unknown * max(0, study_state.plan.study.trials - study_state.plan.tune_trials)
+    plan = study_state.plan
+    states["planned"] += sum(plan.more(row) for row in plan.study.trained if row.key not in study_state.finals)
     return states
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
 from apical import files, trust
 from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError, StudyError
@@ -19,6 +20,7 @@ from apical.study.plan import Planned
 from apical.train import Event, TestResult, TrialResult, evaluate, run, run_many
 from apical.train.evaluation import OUTPUTS
 
+Trained = TypeVar("Trained")
 TELL_EVERY = 0.5
 """Seconds between two notes of a trial's progress."""
 _WORKING = Lock()
@@ -145,13 +147,14 @@ def _train_all(trials: list[Held]) -> list[Outcome]:
 
 def _train(held: Held) -> Status:
     attempt = held.store.begin(held.lease)
-    return _published(held, attempt, _run(held, attempt, _Watch([held], [attempt])))
+    spec, how, watch = held.trial.spec, held.context.execution, _Watch([held], [attempt])
+    return _published(held, attempt, _from_checkpoint_or_anew(lambda: run(spec, how, attempt, [watch]), watch))
 
 
 def _train_stack(trials: list[Held]) -> list[Outcome]:
     attempts = [held.store.begin(held.lease) for held in trials]
-    specs = [held.trial.spec for held in trials]
-    results = run_many(specs, trials[0].context.execution, attempts, [_Watch(trials, attempts)])
+    specs, how, watch = [held.trial.spec for held in trials], trials[0].context.execution, _Watch(trials, attempts)
+    results = _from_checkpoint_or_anew(lambda: run_many(specs, how, attempts, [watch]), watch)
     done = zip(trials, attempts, results, strict=True)
     return [Outcome(held.digest, _published(held, attempt, result)) for held, attempt, result in done]
 
@@ -162,17 +165,17 @@ def _published(held: Held, attempt: Path, result: TrialResult) -> Status:
     return result.state if held.store.publish(held.lease, attempt) else "lost"
 
 
-def _run(held: Held, attempt: Path, watch: "_Watch") -> TrialResult:
+def _from_checkpoint_or_anew(train: Callable[[], Trained], watch: "_Watch") -> Trained:
     """Train; a checkpoint that a dead process left damaged is not worth more than the time to do it again."""
-    spec, how = held.trial.spec, held.context.execution
     try:
-        return run(spec, how, attempt, [watch])
+        return train()
     except CheckpointError as error:
-        if files.fatal(error) or watch.told or not any((attempt / name).exists() for name in (CHECKPOINT, STACK)):
+        checkpoints = [attempt / name for attempt in watch.attempts for name in (CHECKPOINT, STACK)]
+        if files.fatal(error) or watch.told or not any(path.exists() for path in checkpoints):
             raise
-        for path in attempt.iterdir():
+        for path in [path for attempt in watch.attempts for path in attempt.iterdir()]:
             files.remove(path)
-        return run(spec, how, attempt, [watch])
+        return train()
 
 
 class _Watch:

@@ -21,7 +21,7 @@ from apical.data.images import bits, decode_image
 from apical.data.text import VOCABULARY, encode
 from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError
 from apical.files import read_file
-from apical.train import checkpoint, devices, losses, metrics
+from apical.train import assessment, checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.loop import collect
 from apical.train.result import TrialResult
@@ -33,7 +33,10 @@ OUTPUTS, OPENED = "test.npz", "test.opened"
 
 @dataclass(frozen=True, kw_only=True)
 class TestResult:
-    """Outputs on the test split by sample id, float32: log-probabilities (n, classes), or predictions."""
+    """Outputs on the test split by sample id, float32: log-probabilities (n, classes), or predictions.
+
+    `scores` has every metric, and what the trial's `robustness` asks for.
+    """
 
     __test__ = False  # not one of pytest's
 
@@ -55,8 +58,17 @@ class TestResult:
             raise CheckpointError(str(error)) from error
         if {"ids", "labels", "outputs"} - arrays.keys():
             raise CheckpointError(f"{path} is not what `evaluate` writes: it has {', '.join(arrays)}")
-        return cls(directory=Path(directory), **{name: arrays[name] for name in ("ids", "labels", "outputs")},
-                   scores=_scores(arrays["outputs"], arrays["labels"]))  # fmt: skip
+        scores = _scores(arrays["outputs"], arrays["labels"]) | _measured(arrays, path)
+        known = {name: arrays[name] for name in ("ids", "labels", "outputs")}
+        return cls(directory=Path(directory), **known, scores=scores)
+
+
+def _measured(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, float]:
+    """What the trial's `robustness` asked for, from the arrays `names` and `values`."""
+    names, values = arrays.get("names", np.array([], np.str_)), arrays.get("values", np.array([], np.float64))
+    if names.dtype.kind != "U" or values.dtype.kind != "f" or names.shape != values.shape or names.ndim != 1:
+        raise CheckpointError(f"{path} is not what `evaluate` writes: names and values do not fit each other")
+    return dict(zip(names.tolist(), values.tolist(), strict=True))
 
 
 def evaluate(trial: TrialResult | str | Path, *, trust: bool = False) -> TestResult:
@@ -71,8 +83,9 @@ def evaluate(trial: TrialResult | str | Path, *, trust: bool = False) -> TestRes
     folder = result.directory
     _open_once(folder, files.sha256(result.weights))
     how = replace(result.execution, devices=1, strategy="auto", compile=False)
+    source = assessment.surrogate(result.spec, how)
     runtime = devices.runtime(result.spec, how)
-    return runtime.launch(_evaluate, result, how)  # type: ignore[no-any-return]
+    return runtime.launch(_evaluate, result, how, source)  # type: ignore[no-any-return]
 
 
 def _loaded(trial: TrialResult | str | Path, trust: bool) -> TrialResult:
@@ -82,15 +95,23 @@ def _loaded(trial: TrialResult | str | Path, trust: bool) -> TrialResult:
     return result
 
 
-def _evaluate(runtime: devices.SingleDevice, result: TrialResult, how: Any) -> TestResult:
+def _evaluate(runtime: devices.SingleDevice, result: TrialResult, how: Any, source: nn.Module | None) -> TestResult:
     network = network_of(result).to(runtime.device)
     split = open_data(result.spec, how).test
     feed = Feed(split, evaluation_batch(split, result.spec.batch), device=runtime.device)
     collected = collect(network, feed, runtime)
     assert collected is not None
-    outputs = losses.find(result.spec.loss).answer(collected[0]).numpy()
+    answer = losses.find(result.spec.loss).answer
+    outputs = answer(collected[0])
+    arrays: dict[str, Any] = {"outputs": outputs.numpy().astype(np.float32)}
+    if result.spec.robustness:
+        source = None if source is None else source.to(runtime.device)
+        identity = json.dumps([result.data, result.spec.size], sort_keys=True)
+        subject = assessment.Subject(network, answer, split, identity, runtime.device, outputs, source)
+        numbers = assessment.measure(subject, result.spec.robustness)
+        arrays |= {"names": np.array([*numbers]), "values": np.array([*numbers.values()])}
     data = io.BytesIO()
-    np.savez(data, ids=split.ids, labels=np.asarray(split.labels), outputs=outputs.astype(np.float32))
+    np.savez(data, ids=split.ids, labels=np.asarray(split.labels), **arrays)
     try:
         files.save(result.directory / OUTPUTS, data.getbuffer(), exclusive=True)
     except FileExistsError as error:

@@ -7,8 +7,8 @@ of the outputs of the network. `compute` gets torch tensors, `per_sample` numpy 
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from math import isnan
+from dataclasses import dataclass, replace
+from math import isnan, log10
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Task = Literal["classification", "regression"]
 Array = NDArray[Any]
+_EXACT = 1e-20  # a smaller squared error counts as this one, so that the PSNR stays a number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,8 @@ class Metric:
     `by_trial`: the samples are no sample of a population (the points of a curve), so rows are compared trial by trial.
     `of_each` is `compute` for k trials at once: outputs (k, n, ...) -> k values.
     `by_class`: the metric is a mean over classes, so the bootstrap resamples within each class.
-    A quantity that does not follow from outputs, such as seconds, has no `compute`.
+    A quantity that does not follow from outputs, such as seconds, has no `compute`; `measured_by` names the assessment
+    of a trial's `robustness` that gives it (`apical.train.assessment`).
     """
 
     name: str
@@ -48,6 +50,7 @@ class Metric:
     percent: bool = False
     unit: str = ""
     format: str = ""
+    measured_by: str = ""
 
     def __post_init__(self) -> None:
         if not self.format:
@@ -98,6 +101,11 @@ def mae(predictions: "Tensor", targets: "Tensor") -> float:
 def mse(predictions: "Tensor", targets: "Tensor") -> float:
     """Mean squared error."""
     return _mean((predictions.double().reshape(targets.shape) - targets).square())
+
+
+def psnr(predictions: "Tensor", targets: "Tensor") -> float:
+    """Peak signal-to-noise ratio, -10 log10 of the mean squared error, of targets between 0 and 1."""
+    return -10 * log10(max(mse(predictions, targets), _EXACT))
 
 
 def _mean(values: "Tensor") -> float:
@@ -178,19 +186,56 @@ _BUILT_IN = {
             of_each=lambda o, y: _errors(o, y).square().mean(1),
             per_sample=lambda o, y: np.square(_off(o, y)).mean(1), by_trial=True,
         ),
+        Metric(
+            name="psnr", title="PSNR", larger_is_better=True, unit="dB", format=".2f", task="regression", compute=psnr,
+            of_each=lambda o, y: -10 * _errors(o, y).square().mean(1).clamp_min(_EXACT).log10(), by_trial=True,
+        ),
         Metric(name="seconds", title="seconds per epoch", larger_is_better=False, format=".3g", by_trial=True),
         Metric(name="parameters", title="parameters", larger_is_better=False, format=",.0f", by_trial=True),
+        *(
+            Metric(
+                name=name, title=title, larger_is_better=larger, percent=percent, by_trial=True, task="classification",
+                measured_by=by, format="" if percent else ".3f",
+            )
+            for name, title, larger, percent, by in (
+                ("calibration-error", "calibration error", False, True, "calibration"),
+                ("corruption-accuracy", "accuracy under corruption", True, True, "corruptions"),
+                ("corruption-calibration-error", "calibration error under corruption", False, True, "corruptions"),
+                ("softmax-auroc", "AUROC of the largest softmax", True, False, "far_away"),
+                ("norm-auroc", "AUROC of the logit norm", True, False, "far_away"),
+                ("adversarial-accuracy", "accuracy under attack", True, True, "attacks"),
+                ("masked", "hidden from white-box attacks", False, True, "attacks"),
+            )
+        ),
     )
 }  # fmt: skip
 _REGISTERED: dict[str, Metric] = {}
 
 
 def find(name: str) -> Metric:
-    """The metric of that name, or a quantity that tables print beside metrics (seconds, parameters)."""
-    metric = _BUILT_IN.get(name) or _REGISTERED.get(name)
+    """The metric of that name, or a quantity that tables print beside metrics (seconds, parameters).
+
+    `corruption-accuracy.fog` is a detail of what is measured beside metrics.
+    """
+    metric = get(name)
     if metric is None:
         raise InvalidArgumentError(unknown("metric", name, names(), "apical.train.register_metric adds others"))
     return metric
+
+
+def get(name: str) -> Metric | None:
+    """The metric of that name; None where there is none."""
+    metric = _BUILT_IN.get(name) or _REGISTERED.get(name)
+    base, dot, detail = name.partition(".")
+    if metric is None and dot and detail and base in measured():
+        own = _BUILT_IN[base]
+        return replace(own, name=name, title=f"{own.title}: {detail}")
+    return metric
+
+
+def measured() -> tuple[str, ...]:
+    """What the assessments of a trial's `robustness` give."""
+    return tuple(m.name for m in _BUILT_IN.values() if m.measured_by)
 
 
 def names(task: Task | None = None) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 """What a trial leaves behind: a folder, and TrialResult, which reads it."""
 
 import json
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -21,6 +23,15 @@ LAST, BEST, FINITE = "last.safetensors", "best.safetensors", "finite.safetensors
 STACK = "stack.safetensors"
 
 
+def timing(train: float, validate: float) -> dict[str, float]:
+    """Of an epoch that ends now: its seconds, the time, and the load of the machine in the last minute if it is known.
+
+    With these a report tells whether trials ran alone and in turn, and only then compares their seconds.
+    """
+    load = {"load": os.getloadavg()[0]} if hasattr(os, "getloadavg") else {}
+    return {"train": train, "validate": validate, "ended": time.time(), **load}
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
     """A trial that ran: `state` is done, diverged (see `reason`) or stopped, and then `run` continues it.
@@ -28,7 +39,8 @@ class TrialResult:
     `best_epoch` counts from 1 (0: the initial weights); `validation` holds every metric of that model on the validation
     split. Of a diverged trial, that model is the last one with finite weights. `history` has one entry for each epoch:
     learning rate, mean training loss (without the L2 penalty), validation metrics, learned values, dynamics. `timings`
-    has the seconds of each epoch. `data` says which data it was, `input` how samples become inputs.
+    has the seconds of each epoch, when it ended, and the load of the machine. `data` says which data it was, `input`
+    how samples become inputs.
     """
 
     directory: Path

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from math import isfinite, prod
 from pathlib import Path
@@ -15,15 +16,15 @@ from torch import Tensor, nn
 from apical import models
 from apical.data import Batches, DataSet, Split
 from apical.data.randomness import number
-from apical.errors import CheckpointError
+from apical.errors import CheckpointError, InvalidArgumentError
 from apical.models.registry import find
-from apical.nn import initialise_
+from apical.nn import initialise_, scale_to_data_
 from apical.train import checkpoint, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.devices import SingleDevice
 from apical.train.dynamics import learned_values
 from apical.train.optimisation import load_state, optimiser_of, set_rate, state_of
-from apical.train.result import LAST, State
+from apical.train.result import LAST, State, timing
 from apical.train.spec import Execution, TrialSpec
 
 
@@ -33,18 +34,19 @@ class Session:
     def __init__(
         self, spec: TrialSpec, execution: Execution, runtime: SingleDevice, data: DataSet, folder: Path
     ) -> None:
-        self.spec, self.execution, self.runtime, self.folder = spec, execution, runtime, folder
+        self.spec, self.runtime, self.folder = spec, runtime, folder
+        self.dims = dims_for(spec, data)
+        self.network = build(spec, self.dims, data.train).to(runtime.device)
+        last = len(data.shape) == 3 and wants_channels_last(spec, execution, runtime.device, self.network)
+        self.execution = replace(execution, channels_last=True) if last else execution
         self.identity = data.identity
         self.classes = None if data.class_names is None else len(data.class_names)
-        last = wants_channels_last(spec, execution, runtime.device)
         where: dict[str, Any] = {"device": runtime.device, "channels_last": last}
         self.train = Feed(
             data.train, spec.batch, passes=spec.passes, seed=spec.seed, shuffle=True, augment=spec.augment,
             rank=runtime.rank, world=runtime.world, **where,
         )  # fmt: skip
         self.validation = Feed(data.validation, evaluation_batch(data.validation, spec.batch), **where)
-        self.dims = dims_for(spec, data)
-        self.network = build(spec, self.dims).to(runtime.device)
         if last:
             self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.forward: Any = torch.compile(self.network) if execution.compile else self.network
@@ -93,7 +95,7 @@ class Session:
         """Record the epoch, remember its model if it is the best so far, and go on to the next."""
         record = epoch_record(self.spec, self.epoch, self.loss, scores, self.network, self.dynamics)
         self.history.append(record)
-        self.timings.append({"train": self.seconds, "validate": validate_seconds})
+        self.timings.append(timing(self.seconds, validate_seconds))
         value = scores[self.spec.metric]
         if metrics.find(self.spec.metric).better(value, self.best["value"]):
             self.best = {"epoch": self.epoch + 1, "value": json_number(value)}
@@ -190,11 +192,27 @@ def epoch_record(
     }
 
 
-def wants_channels_last(spec: TrialSpec, execution: Execution, device: torch.device) -> bool:
-    """Asked for, or by default in half precision, whose convolutions are written for it on GPUs and CPUs."""
-    if execution.channels_last is not None:
-        return execution.channels_last
-    return device.type in ("cuda", "cpu") and spec.precision != "32"
+def wants_channels_last(spec: TrialSpec, execution: Execution, device: torch.device, network: nn.Module) -> bool:
+    """Asked for; by default in half precision, whose convolutions are written for it, and where the network says so."""
+    cpu, half = device.type == "cpu", spec.precision != "32"
+    wanted = execution.channels_last
+    if wanted is None:
+        wanted = device.type in ("cuda", "cpu") if half else cpu and find(spec.model).channels_last(spec.dims)
+    unsafe = unsafe_with_channels_last(network) if wanted and cpu else None
+    if unsafe is not None and execution.channels_last:
+        raise InvalidArgumentError(
+            f"channels_last is True, but on this CPU torch's gradient of {unsafe}, a 1x1 convolution with a stride, "
+            "writes past its memory in that layout: leave channels_last out"
+        )
+    return wanted and unsafe is None
+
+
+def unsafe_with_channels_last(network: nn.Module) -> str | None:
+    """The first 1x1 convolution with a stride and fewer inputs than a vector has places: oneDNN's issue 6035."""
+    fewest = 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8
+    layers = ((name, m) for name, m in network.named_modules() if isinstance(m, nn.Conv2d))
+    strided = ((name, m) for name, m in layers if set(m.kernel_size) == {1} and max(m.stride) > 1)
+    return next((name for name, m in strided if m.in_channels // m.groups < fewest), None)
 
 
 def json_number(value: float) -> float | None:
@@ -205,14 +223,22 @@ def json_number(value: float) -> float | None:
 # The network of a trial: built by its name, made to fit the data, drawn from the trial's seed.
 
 
-def build(spec: TrialSpec, dims: Mapping[str, Any]) -> nn.Module:
+BATCH = 256
+"""Training samples that scale initial weights, where a network asks for that."""
+
+
+def build(spec: TrialSpec, dims: Mapping[str, Any], train: Split | None = None) -> nn.Module:
     """The network with its initial weights; equal for equal specs, and paired with those of other units.
 
-    Networks that take no unit, and all with `convert`, are built with ReLU and rewritten by `convert_`.
+    Networks that take no unit, and all with `convert`, are built with ReLU and rewritten by `convert_`. Weights that
+    depend on data look at the first samples of `train`; without it they are not scaled.
     """
     find(spec.model)  # a spec may come from a file: its network must be allowed
     if not spec.convert and models.takes_unit(spec.model):
-        return models.create(spec.model, spec.unit, seed=spec.seed, **dims)
+        network = models.create(spec.model, spec.unit, seed=spec.seed, **dims)
+        if train is not None and getattr(network, "initial_weights", "") == "data":
+            scale_to_data_(network, train.inputs(range(min(BATCH, len(train)))))
+        return network
     from apical.convert import convert_  # noqa: PLC0415  it loads torch.fx
 
     plain = models.create(spec.model, "relu" if models.takes_unit(spec.model) else None, seed=spec.seed, **dims)

@@ -64,8 +64,8 @@ class Record:
         for key in values:
             if key not in names:
                 close = near(str(key), names)
-                hint = f"did you mean {close[0]!r}? T" if close else "t"
-                raise InvalidArgumentError(f"{cls.__name__} has no field {key!r}: {hint}here are {', '.join(names)}")
+                hint = f"did you mean {close[0]!r}? " if close else ""
+                raise InvalidArgumentError(f"{cls.__name__} has no field {key!r}; {hint}available: {', '.join(names)}")
         try:
             return cls(**values)
         except TypeError as error:  # a required field is missing
@@ -172,7 +172,8 @@ class TrialSpec(Record):
     with ReLU and rewritten by `convert_`. `partial` is the mark of a subset, as the data set has it, and must match
     it. The learning rate is multiplied by `decay` at each epoch in `milestones`. `l2` is the weight of the penalty
     sum(w^2)/2 over weights (not biases, norms and activations). `batch` counts the samples of all devices
-    together; an epoch is `passes` passes over the training samples.
+    together; an epoch is `passes` passes over the training samples. `robustness` is what is measured beside the metrics
+    when the test split is opened, as `apical.train.assessment` reads it.
     """
 
     data: str
@@ -200,11 +201,13 @@ class TrialSpec(Record):
     seed: Whole = 0
     precision: str = "32"
     results_version: int = RESULTS_VERSION
+    robustness: Many[str] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "unit", str(Unit.parse(self.unit)))
         object.__setattr__(self, "corruptions", _parsed(self.corruptions))
+        object.__setattr__(self, "robustness", _assessments(self.robustness))
         losses.find(self.loss)
         if self.metric not in metrics.names():
             raise InvalidArgumentError(unknown("metric", self.metric, metrics.names()))
@@ -256,7 +259,7 @@ def without_later_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-LATER_DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(TrialSpec) if f.name not in VERSION_1}
+LATER_DEFAULTS: dict[str, Any] = {f.name: _plain(f.default) for f in fields(TrialSpec) if f.name not in VERSION_1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,10 +267,10 @@ class Execution(Record):
     """How a trial is run. Results of one spec agree up to rounding, whichever execution gave them.
 
     `root` is where the data lies (as `apical.data.load` takes it). `threads`: of torch; left alone where None.
-    `channels_last`: of torch; None decides by device and network. `checkpoint_every`: seconds that must lie between two
-    checkpoints; 0 writes one after each epoch. `tensorboard`, `wandb` and `mlflow` log each epoch there too. `stacking`
-    records how the trial shared a program with others: `stacked(k, place)`, with k = 1 where our convolutions served a
-    single trial, or `alone`.
+    `channels_last`: of torch; None decides by device, precision and network, and a result records True where that was
+    the decision. `checkpoint_every`: seconds that must lie between two checkpoints; 0 writes one after each epoch.
+    `tensorboard`, `wandb` and `mlflow` log each epoch there too. `stacking` records how the trial shared a program with
+    others: `stacked(k, place)`, with k = 1 where our convolutions served a single trial, or `alone`.
     """
 
     device: str = "auto"
@@ -300,6 +303,18 @@ def _parsed(texts: tuple[str, ...]) -> tuple[str, ...]:
     from apical.data import corruptions  # noqa: PLC0415  torch
 
     return tuple(str(corruptions.parse(text)) for text in texts)
+
+
+def _assessments(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Assessments as they write themselves."""
+    if not texts:
+        return ()
+    from apical.train import assessment  # noqa: PLC0415  torch
+
+    kinds = [assessment.parse(text).kind for text in texts]
+    if len({*kinds}) < len(kinds):
+        raise InvalidArgumentError(f"robustness is {list(texts)}, but must name each assessment at most once")
+    return tuple(str(assessment.parse(text)) for text in texts)
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from apical import env, files, imports
-from apical.data import DataSet, corrupt, load
+from apical.data import Corruption, DataSet, corrupt, load
+from apical.data.corruptions import parse
 from apical.data.inputs import Images
 from apical.errors import InvalidArgumentError, TrainingError
 from apical.train import checkpoint, devices, losses, metrics
@@ -97,11 +98,12 @@ def allow_spec(spec: TrialSpec, trust: bool) -> None:
 
 def open_data(spec: TrialSpec, how: Execution) -> DataSet:
     """The data set of a trial, padded and corrupted as it says; refused where it is not what the spec names."""
-    key = (spec.data, how.root, spec.partial, spec.split, spec.size, spec.pad, spec.corruptions, spec.loss, spec.metric)
-    return _cached(key, lambda: _open_data(spec, how))
+    changes = tuple(parse(text).for_trial(spec.seed) for text in spec.corruptions)
+    key = (spec.data, how.root, spec.partial, spec.split, spec.size, spec.pad, changes, spec.loss, spec.metric)
+    return _cached(key, lambda: _open_data(spec, how, changes))
 
 
-def _open_data(spec: TrialSpec, how: Execution) -> DataSet:
+def _open_data(spec: TrialSpec, how: Execution, changes: tuple[Corruption, ...]) -> DataSet:
     data = load(spec.data, how.root, spec.partial is not None, split=spec.split, size=spec.size)
     if data.partial != spec.partial:
         raise TrainingError(
@@ -113,7 +115,7 @@ def _open_data(spec: TrialSpec, how: Execution) -> DataSet:
             raise TrainingError(
                 f"{name} is {getattr(spec, name)!r}, but {spec.data} is a {data.task} task: use {' or '.join(allowed)}"
             )
-    return corrupt(data.padded(spec.pad) if spec.pad else data, *spec.corruptions)
+    return corrupt(data.padded(spec.pad) if spec.pad else data, *changes)
 
 
 @contextmanager
@@ -201,7 +203,7 @@ def _last_finite(s: Session) -> tuple[int, dict[str, float | None]]:
             copy_into(s.state(), stored.part("model"), what=str(path))
             epoch = stored.facts["epoch"]
         else:
-            s.network.load_state_dict(build(s.spec, s.dims).state_dict())
+            s.network.load_state_dict(build(s.spec, s.dims, s.train.split).state_dict())
             epoch = 0
     return epoch, {name: json_number(value) for name, value in (validate(s) or {}).items()}
 

@@ -10,7 +10,17 @@ from apical.report.claims.verdicts import OUTCOMES, decisive
 from apical.report.comparison import with_interval
 from apical.report.difference import StudyDiff
 from apical.report.draw import inline
-from apical.report.gathering import Report, Section, Trial, by_topic, counted, progress
+from apical.report.gathering import (
+    Report,
+    Section,
+    Trial,
+    badges,
+    by_topic,
+    counted,
+    gains_caption,
+    heading,
+    notices,
+)
 from apical.report.numbers import show, show_count, show_p
 from apical.report.tables import columns_of
 
@@ -57,10 +67,13 @@ def page(
             variable=report.palette.variable,
             short=lambda digests: " ".join(digest[:SHORT] for digest in digests),
             columns_of=columns_of,
-            progress=progress,
+            badges=badges,
+            notices=notices,
+            gains_caption=gains_caption,
+            heading=heading,
+            printed=any(section.has_paper for section in report.sections),
             decisive=lambda v: decisive(v.outcome, v.findings),
             label=_label,
-            duration=duration,
         )
     )
 
@@ -70,13 +83,6 @@ def _shape(chart: Chart) -> str:
     if isinstance(chart, Dots):
         return "narrow" if chart.narrow else "broad" if any(dot.gain for dot in chart.dots) else "broad half"
     return "wide" if isinstance(chart, Pictures | Forest) else "small"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words that a person plans with."""
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 def _css(palette: Palette) -> str:

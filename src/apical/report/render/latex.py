@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from apical.report.charts import Chart, Dots, Forest, Pictures, slug
 from apical.report.claims.verdicts import Verdict
-from apical.report.gathering import Report, Section, marks, progress
+from apical.report.gathering import Report, Section, marked_by, marks, notices
 from apical.report.numbers import Data
 from apical.report.tables import Cell, Table, columns_of
 
@@ -32,11 +32,11 @@ HEAD = r"""\documentclass[10pt]{article}
 
 
 MARKED = (
-    r"$^\dagger$, $^\ddagger$: better than the group's baseline at 0.05, 0.01 by McNemar's test of the best trials. "
+    r"$^\dagger$, $^\ddagger$: better than the group's baseline at 0.05, 0.01 by {} of the best trials. "
     "Bold: best of its group."
 )
-GAIN = "Gain: mean over trials with equal seeds; bold where the interval lies above 0."
-CHOSEN, DIFFERENCE = "the trial that is best by validation.", " Diff.: ours $-$ paper."
+GAIN = "Gain: mean over trials with equal seeds; bold where the row is better."
+CHOSEN = " Ours: the trial that is best by validation. Diff.: ours $-$ paper. "
 
 
 def escape(text: str) -> str:
@@ -60,7 +60,13 @@ def _figures(charts: Sequence[Chart]) -> list[str]:
     wide = [c for c in charts if isinstance(c, Pictures | Forest | Dots)]
     names = [rf"\includegraphics[width=0.48\linewidth]{{figures/{c.name}.pdf}}" for c in charts if c not in wide]
     lines = [r"\hfill".join(names[k : k + 2]) + r"\par" for k in range(0, len(names), 2)]
-    return [*lines, *(rf"\includegraphics[width=\linewidth]{{figures/{c.name}.pdf}}\par" for c in wide)]
+    return [
+        *lines,
+        *(
+            rf"\includegraphics[width=\linewidth,height=0.9\textheight,keepaspectratio]{{figures/{c.name}.pdf}}\par"
+            for c in wide
+        ),
+    ]
 
 
 def _claims(verdicts: Sequence[Verdict]) -> list[str]:
@@ -86,11 +92,11 @@ def table_text(section: Section, table: Table) -> str:
     heads = [column.latex or escape(column.title(table)) for column in columns]
     groups = [[_row([_cell(column.cell(line)) for column in columns]) for line in lines] for _, lines in table.groups]
     body = "\n\\midrule\n".join("\n".join(rows) for rows in groups)
-    difference = DIFFERENCE if table.has_paper else ""
-    marked = (f" {MARKED}" if table.has_paper else "") + (f" {GAIN}" if table.baselines else "")
+    judged = f"{CHOSEN}{MARKED.format(escape(marked_by(section, table)))}" if table.has_paper else ""
+    gains = f" {GAIN}" if table.baselines else ""
     remarks = "".join(f" {escape(r)}" for r in table.remarks)
     named = f"{escape(section.title)}. {escape(table.title)}: {escape(table.heading)}."
-    caption = f"{named} {table.value_head}: {CHOSEN}{difference}{marked}{remarks}"
+    caption = f"{named}{judged}{gains}{remarks}"
     alignment = "".join("r" if column.right else "l" for column in columns)
     return "\n".join([
         r"\begin{table}[htbp]", r"\centering", r"\footnotesize\setlength{\tabcolsep}{3pt}",
@@ -104,9 +110,9 @@ def _section(section: Section) -> list[str]:
     lines = [rf"\section*{{{escape(section.title)}}}"]
     lines += [rf"\textbf{{{escape(mark)}}}" + "\n" for mark in marks(section)]
     lines += [escape(line) + "\n" for line in (section.study.source, *section.study.notes) if line]
-    if not section.results.finished:
-        rest = rf"This runs the rest: \texttt{{{escape(section.command)}}}"
-        lines.append(rf"\textbf{{Unfinished.}} {escape(progress(section))}. {rest}" + "\n")
+    for notice in notices(section):
+        commands = " and ".join(rf"\texttt{{{escape(command)}}}" for command in notice.commands)
+        lines.append(f"{escape(notice.words)} {commands}\n")
     if section.answer is not None:
         lines += [rf"\textbf{{{head}.}} {escape(text)}" + "\n" for head, text in section.answer.lines]
         items = [rf"\item {escape(': '.join(row))}" for row in section.answer.cells[1:]]

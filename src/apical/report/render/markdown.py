@@ -1,11 +1,11 @@
 """The report as Markdown: names are escaped, so that they come out as text."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from apical.report.charts import Dots
 from apical.report.claims.verdicts import Verdict
-from apical.report.gathering import Report, Section, by_topic, counted, marks, progress
+from apical.report.gathering import Report, Section, by_topic, counted, marks, notices
 from apical.report.numbers import MISSING, Data
 from apical.report.tables import Cell, Table, columns_of
 
@@ -14,7 +14,7 @@ SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$^&@-]|:(?=\S)|=(?==)|^[:=])")
 
 
 PAIRS = 12
-"""How many pairs of a claim its row names."""
+"""How many pairs of a claim its table names."""
 
 
 def escape(text: str) -> str:
@@ -48,28 +48,34 @@ def claims(report: Report, *, level: str = "##") -> list[str]:
     unjudged = [v for v in report.verdicts if v.outcome == "not run"]
     blocks = []
     for topic, verdicts in by_topic([v for v in report.verdicts if v.outcome != "not run"]).items():
-        heads = ("Claim", "Verdict", "Compared", "The paper", "Ours, with 95 % interval", "n", "Finding")
-        rows = [row for v in verdicts for row in _claim(v)]
-        blocks += [f"{level} Claims: {topic}", f"{len(verdicts)}: {counted(verdicts)}.", table(heads, rows)]
+        blocks += [f"{level} Claims: {topic}", f"{len(verdicts)}: {counted(verdicts)}."]
+        blocks += [block for v in verdicts for block in _claim(v)]
     if unjudged:
         rows = [(_claimed(v), escape(v.reason)) for v in unjudged]
         blocks += [f"{level} Claims that were not run", table(("Claim", "Why"), rows)]
-    rule = "\n".join(f"- **{escape(kind)}**: {escape(rule)}" for kind, rule in report.rules.items())
-    return [*blocks, f"{level} The rule", rule]
+    return [*blocks, *rules(report.rules, level=level)]
 
 
-def _claim(verdict: Verdict) -> list[Sequence[str]]:
-    """Rows of a claim: what it says and the verdict stand in the first, each pair has one."""
-    scope = f"<br>{escape(verdict.scope)}" if verdict.scope else ""
-    first = (_claimed(verdict), f"**{verdict.outcome}**{scope}")
-    rows: list[Sequence[str]] = []
-    for f in verdict.findings[:PAIRS]:
-        cells = (escape(f.what), escape(f.paper) or "no number", escape(f.ours), escape(f.n) or MISSING, f.answer)
-        rows.append((*first, *cells))
-        first = ("", "")
-    if rest := len(verdict.findings) - len(rows):
-        rows.append(("", "", f"and {rest} more, in tables/claims.csv", "", "", "", ""))
-    return rows
+def rules(by_kind: Mapping[str, str], *, level: str = "##") -> list[str]:
+    """The rule of each kind of claim in words."""
+    listed = "\n".join(f"- **{escape(kind)}**: {escape(rule)}" for kind, rule in by_kind.items())
+    return [f"{level} The rule", listed] if listed else []
+
+
+def _claim(verdict: Verdict) -> list[str]:
+    """The verdict and what the claim says; below it the pairs, in few columns, so that a phone shows them all."""
+    shown, rest = verdict.findings[:PAIRS], len(verdict.findings) - PAIRS
+    scope = f" ({escape(verdict.scope)})" if verdict.scope else ""
+    printed = any(f.paper for f in shown)
+    rows = [
+        [escape(f.what), *([escape(f.paper) or "no number"] if printed else []),
+         "; ".join(escape(part) for part in (f.ours, f.n) if part) or MISSING, f.answer]
+        for f in shown
+    ]  # fmt: skip
+    heads = ["Compared", *(["Paper"] if printed else []), "Ours, with 95 % interval and n", "Finding"]
+    pairs = [table(heads, rows)] if rows else []
+    more = [f"And {rest} more, in tables/claims.csv."] if rest > 0 else []
+    return [f"**{verdict.outcome}**{scope}: {_claimed(verdict)}", *pairs, *more]
 
 
 def _claimed(verdict: Verdict) -> str:
@@ -77,7 +83,7 @@ def _claimed(verdict: Verdict) -> str:
     claim = verdict.claim
     own = " The paper's own tables disagree." if claim.consistent is False else ""
     note = f" {escape(claim.note)}" if claim.note else ""
-    return f"{escape(claim.text)}<br>*{escape(claim.where)}.*{own}{note}"
+    return f"{escape(claim.text)} *{escape(claim.where)}.*{own}{note}"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> str:
@@ -91,8 +97,7 @@ def _section(section: Section) -> list[str]:
     study = section.study
     blocks = [f"## {escape(section.title)}", *(f"**{escape(mark)}**" for mark in marks(section))]
     blocks += [escape(line) for line in (study.source, *study.notes) if line]
-    if not section.results.finished:
-        blocks.append(f"**Unfinished.** {escape(progress(section))}. This runs the rest: {escape(section.command)}")
+    blocks += [" ".join((escape(n.words), escape(" and ".join(n.commands)))).strip() for n in notices(section)]
     if section.answer is not None:
         blocks += [f"**{head}.** {escape(text)}" for head, text in section.answer.lines]
         heads, *rows = section.answer.cells or ((),)
@@ -104,8 +109,6 @@ def _section(section: Section) -> list[str]:
             *map(escape, results.remarks),
         ]
     blocks += ["### Data", _data(section.data)]
-    if section.results.missing:
-        blocks += ["### Missing", "\n".join(f"- {escape(line)}" for line in section.results.missing)]
     facts = [f"- {escape(k)}: {escape(v)}" for k, v in section.results.environment.items()]
     facts += [f"- command: {escape(c)}" for c in section.commands]
     return [*blocks, "### How it was run", "\n".join(facts) or "No trial has run yet."]

@@ -23,6 +23,7 @@ from apical.study.config.schema import (
     RowTable,
     StudyTable,
     Tune,
+    arguments,
     check_dims,
     check_split,
     check_task,
@@ -84,6 +85,12 @@ def _study(table: StudyTable, document: Document, sets: Sequence[str]) -> Study:
         there = ", ".join(part.name for part in table.parts)
         raise StudyError(f"{document.origin}: no part is called {' or '.join(table.only_parts or ())}: it has {there}")
     parts = tuple(_part(part, table) for part in chosen)
+    for part in parts:
+        if part.tuned_on is not None and part.tuned_on not in {other.name for other in parts}:
+            raise StudyError(
+                f"{document.origin}: part {part.name!r} is tuned on {part.tuned_on!r}, which only_parts leaves out: "
+                "keep both"
+            )
     written = [row for row in table.rows if _kept(row.called, table.only_rows)]
     groups = {group.name: group for group in (GROUPS if table.groups is None else table.groups)}
     rows = tuple(_row(row, part, table, groups) for part in parts for row in written if row.stands_in(part.name))
@@ -132,6 +139,7 @@ def _part(part: PartTable, table: StudyTable) -> Part:
         partial=part.partial,
         x=part.x,
         training={**table.training, **part.training},
+        tuned_on=part.tuned_on,
     )
     return made.model_copy(update={"metric": spec_of(made).metric})
 
@@ -144,7 +152,7 @@ def _row(row: RowTable, part: Part, table: StudyTable, groups: dict[str, GroupTa
         part=part.name,
         label=row.label or kinds.label(row.unit),
         unit=str(unit),
-        tune={} if row.quoted else tuned(row.unit, row.tune, table.tune),
+        tune={} if row.quoted else tuned(row.unit, row.tune, table.tune, part.model),
         group=row.group if row.quoted or row.group else group if group in groups else None,
         paper=_paper(row.paper.get(part.name)),
         quoted=row.quoted,
@@ -152,17 +160,20 @@ def _row(row: RowTable, part: Part, table: StudyTable, groups: dict[str, GroupTa
     )
 
 
-def tuned(unit: str, own: Tune | None, common: Tune) -> dict[str, tuple[Any, ...]]:
+def tuned(unit: str, own: Tune | None, common: Tune, network: str) -> dict[str, tuple[Any, ...]]:
     """The grids of a row, of the parameters that its unit leaves open, in the order in which the unit declares them.
 
     They are the row's own, if it has a table `tune`; else those common to all rows, and what the unit's kind declares.
-    The learning rates follow: the row's own, or else those of all rows, so that no row is left at one rate by mistake.
+    The row's own dimensions of the network follow, and the learning rates: the row's own, or else those of all rows, so
+    that no row is left at one rate by mistake.
     """
     declared = {name: parameter.tune for name, parameter in kinds.open_parameters(unit).items()}
-    given: dict[str, Any] = declared | common if own is None or {*own} == {RATE} else own
+    dims = {name: tuple(values) for name, values in (own or {}).items() if name != RATE and name not in declared}
+    beside = own is None or (own and {*own} <= {RATE, *dims})
+    given: dict[str, Any] = declared | common if beside or own is None else own
     rates = (own or {}).get(RATE, common.get(RATE))
     grids = {name: tuple(given[name]) for name in declared if given.get(name)}
-    return grids | ({RATE: tuple(rates)} if rates else {})
+    return grids | dims | ({RATE: tuple(rates)} if rates else {})
 
 
 def _paper(printed: Printed | None) -> dict[str, PaperNumber]:
@@ -247,7 +258,8 @@ def _field_fault(document: Document, item: Any) -> Fault:
     """A fault that pydantic found, at the field it is about."""
     path, message = item["loc"], item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
-        close = near(str(path[-1]), fields_at(path[:-1]))
+        inner = [] if path[:-1] else [f"training.{name}" for name in near(str(path[-1]), fields_at(("training",)))]
+        close = near(str(path[-1]), fields_at(path[:-1])) or inner
         message = "there is no such field" + (f": did you mean {close[0]!r}?" if close else "")
     elif item["type"] == "missing":
         message = "it is missing"
@@ -327,9 +339,25 @@ def _part_faults(sound: _Sound) -> Messages:
         split = sound("parts", i, "split", default="paper")
         if data and split and (message := check_split(data, split)):
             yield ("parts", i, "split"), message
+        source = sound("parts", i, "tuned_on")
+        if source is not None and (message := _source_fault(sound, name, source)):
+            yield ("parts", i, "tuned_on"), message
         settings = {**common, **(sound("parts", i, "training", default={}) or {})}
         if data and model and not check_training(settings) and (message := check_task(data, model, settings)):
             yield ("parts", i), message
+
+
+def _source_fault(sound: _Sound, name: str, source: str) -> str:
+    """What is wrong with a part that another one is tuned on; "" if nothing is."""
+    tables = {table.get("name"): table for table in map(_table, _list(sound.values.get("parts")))}
+    if source not in tables or source == name:
+        return f"no other part is called {source!r}: {_there([key for key in sound.named('parts') if key != name])}"
+    if tables[source].get("tuned_on") is not None:
+        return f"part {source!r} is itself tuned on another one: name that one"
+    rows = map(_table, _list(sound.values.get("rows")))
+    patterns = {row_name(row): [*map(str, _list(row.get("parts")))] or ["*"] for row in rows}
+    alone = [row for row, own in patterns.items() if _kept(name, own) and not _kept(source, own)]
+    return f"the row {alone[0]!r} is not in part {source!r}, which should tune it" if alone else ""
 
 
 def _row_faults(sound: _Sound) -> Messages:
@@ -351,13 +379,22 @@ def _row_faults(sound: _Sound) -> Messages:
         group = sound("rows", i, "group")
         if group is not None and group not in groups:
             yield ("rows", i, "group"), f"no group is called {group!r}: {_there(groups)}"
+        networks = [sound("parts", j, "model") for j, name in enumerate(parts) if _kept(name, patterns)]
         for name in sound.steps("rows", i, "tune") if unit else ():
-            yield from _grid_faults(sound, ("rows", i, "tune", name), unit)
+            if not _dimension(name, unit, networks):
+                yield from _grid_faults(sound, ("rows", i, "tune", name), unit)
         called = sound("rows", i, "name", default=unit and slug(unit))
         own = {f"{part}/{called}" for part in parts if called and any(fnmatchcase(part, p) for p in patterns)}
         if own & keys:
             yield ("rows", i), f"there is a row {min(own & keys)!r} already: give this one another name"
         keys |= own
+
+
+def _dimension(name: str, unit: str, networks: Sequence[str | None]) -> bool:
+    """True where a row tunes an argument of all its networks."""
+    takes = [arguments(network) for network in networks if network]
+    other = name not in (RATE, *kinds.open_parameters(unit))
+    return other and bool(takes) and all(own is None or name in own for own in takes)
 
 
 def _grid_faults(sound: _Sound, path: KeyPath, unit: str) -> Messages:
@@ -390,6 +427,20 @@ def _group_faults(sound: _Sound) -> Messages:
             yield ("groups", i, "baseline"), f"no row is called {baseline!r}: {_there(rows)}"
 
 
+def _metric_faults(sound: _Sound, name: str, patterns: Sequence[str]) -> Messages:
+    """The metric of a question is one of outputs, or measured by the robustness of each of its parts."""
+    metric, path = metrics.get(name), ("question", "metric")
+    if metric is None or (metric.compute is None and not metric.measured_by):
+        yield path, unknown("metric", name, (*metrics.names(), *metrics.measured()))
+    elif metric.measured_by:
+        common = sound("training", default={}) or {}
+        for i, part in enumerate(sound.named("parts")):
+            asked = (common | (sound("parts", i, "training", default={}) or {})).get("robustness", ())
+            if _kept(part, patterns) and not any(str(text).startswith(metric.measured_by) for text in asked):
+                yield path, f"{name!r} is measured by {metric.measured_by!r}: add it to training.robustness"
+                return
+
+
 def _question_faults(sound: _Sound) -> Messages:
     """A question needs its rows in its parts, a metric, and as many trials as its power asks for."""
     if not sound.steps("question"):
@@ -411,8 +462,8 @@ def _question_faults(sound: _Sound) -> Messages:
         elif path != ("row",) and name == asked:
             yield ("question", *path), f"{name!r} cannot be compared with itself: name another row"
     metric = sound("question", "metric")
-    if metric and metric not in metrics.names():
-        yield ("question", "metric"), unknown("metric", metric, metrics.names())
+    if metric:
+        yield from _metric_faults(sound, metric, patterns)
     effect, deviation = sound("question", "effect"), sound("question", "deviation")
     power, trials = sound("question", "power", default=0.8), sound("trials", default=5)
     if effect and deviation and power and trials and (needed := _seeds(effect, deviation, power)) > trials:
@@ -462,7 +513,7 @@ def _reduced_part(part: Part, quick: QuickTable) -> Part:
     epochs = changes.get("epochs", ceil(SHARE * full.epochs))
     milestones = [max(1, round(m * epochs / full.epochs)) for m in full.milestones]
     training = {**part.training, "epochs": epochs, "milestones": milestones, **changes}
-    if not training["milestones"]:
+    if not training["milestones"] and "milestones" not in part.training:
         del training["milestones"]
     fewer = (f"subset(samples={quick.samples})",) if quick.samples else ()
     return part.model_copy(update={"training": training, "corruptions": (*fewer, *part.corruptions)})

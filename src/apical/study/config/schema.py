@@ -104,14 +104,14 @@ def check_split(name: str, wanted: str) -> str:
 def check_dims(network: str, given: Mapping[str, Any]) -> dict[str, str]:
     """What is wrong with the arguments of a network, by name."""
     faults = {key: _fault({"dims": {key: item}}) for key, item in given.items()}
-    allowed = _arguments(network)
+    allowed = arguments(network)
     if allowed is not None:
         own = f"network {network!r} has no such argument: it has {', '.join(allowed)}"
         faults |= {key: own for key in given if key not in allowed}
     return {key: fault for key, fault in faults.items() if fault}
 
 
-def _arguments(network: str) -> list[str] | None:
+def arguments(network: str) -> list[str] | None:
     """The arguments of a network but its unit; None where it takes any, or does not say."""
     from apical.models.registry import find  # noqa: PLC0415  torch
 
@@ -137,9 +137,14 @@ def check_task(data_name: str, network: str, settings: Mapping[str, Any]) -> str
     return ""
 
 
+def training_settings() -> list[str]:
+    """The names of the training settings that a study file may give."""
+    return [field.name for field in fields(TrialSpec) if field.name not in FIXED]
+
+
 def check_training(given: Mapping[str, Any]) -> dict[str, str]:
     """What is wrong with training settings, by name. Every field of TrialSpec is one that is not in FIXED."""
-    known = [field.name for field in fields(TrialSpec) if field.name not in FIXED]
+    known = training_settings()
     faults = {
         key: "not a training setting: set it in the part or the row"
         if key in FIXED
@@ -183,7 +188,10 @@ Setting = Annotated[
 ]
 Grid = Annotated[list[Setting], Field(min_length=1), AfterValidator(check_distinct)]
 Tune = dict[str, Grid]
-"""Values to try of each parameter of a unit, by name; "learn" lets training find it where the unit allows that."""
+"""Values to try of each parameter of a unit, by name; "learn" lets training find it where the unit allows that.
+
+`learning_rate` and, in a row's own table, dimensions of the network can be tried too.
+"""
 Training = dict[str, Any]
 MOST_TRIALS = 10_000
 
@@ -224,6 +232,7 @@ class PartTable(_Table):
     partial: Annotated[Text | None, Field(description="the mark of a subset, as `apical data list` shows it")] = None
     x: Annotated[float | None, Field(description="the place on the horizontal axis of a curve")] = None
     training: Training = {}
+    tuned_on: Annotated[Slug | None, Field(description="the part whose trials choose the settings of this one")] = None
 
 
 class RowTable(_Table):
@@ -330,6 +339,8 @@ class StudyTable(_Table):
 def fields_at(path: tuple[str | int, ...]) -> list[str]:
     """The names of the fields that the table at a path may have."""
     names = [step for step in path if isinstance(step, str)]
+    if names[-1:] == ["training"]:
+        return training_settings()
     inner: dict[str, type[BaseModel]] = {
         "parts": PartTable,
         "rows": RowTable,

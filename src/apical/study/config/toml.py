@@ -403,7 +403,7 @@ def _item(items: list[Any], key: str, path: KeyPath, text: str) -> tuple[int, st
     names = [str(item.get("name")) if path != ("rows",) else row_name(item) for item in items if isinstance(item, dict)]
     fitting = [name for name in names if key == name or key.startswith(f"{name}.")]
     if not fitting:
-        raise StudyError(f"--set {text}: {dotted(path)} has no {key!r}: it has {', '.join(names) or 'none'}")
+        raise StudyError(f"--set {text}: {dotted(path)} has no {key!r}; available: {', '.join(names) or 'none'}")
     best = max(fitting, key=len)
     return names.index(best), key[len(best) + 1 :]
 

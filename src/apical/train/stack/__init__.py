@@ -36,7 +36,8 @@ def stack_key(spec: TrialSpec) -> str | None:
     if unstackable_reason(spec) is not None:
         return None
     shared = [f"{name}={getattr(spec, name)!r}" for name in _SHARED]
-    order = "any" if spec.batch >= _toys().get(spec.data, spec.batch + 1) else spec.seed
+    whole = spec.batch >= _toys().get(spec.data, spec.batch + 1)
+    order = "any" if whole and not any("by_trial=True" in text for text in spec.corruptions) else spec.seed
     return "; ".join([*shared, f"pyramidal={_pyramidal(spec.unit)}", f"order={order}"])
 
 
@@ -52,7 +53,7 @@ def unstackable_reason(spec: TrialSpec, execution: Execution | None = None) -> s
         what = f"{spec.model} with convert" if spec.convert else spec.model
         return f"network {what!r} cannot be stacked, only {', '.join(filter(models.stacks, models.list()))} can"
     if not kinds.stackable(spec.unit):
-        return f"unit {spec.unit.partition('(')[0]!r} cannot be stacked: it is not registered with stack=True"
+        return f"unit {spec.unit!r} cannot be stacked: it draws noise, or is not registered with stack=True"
     if not losses.find(spec.loss).stacks:
         return f"loss {spec.loss!r} has no gradient by hand and cannot be stacked"
     if spec.optimiser not in OPTIMISERS or spec.clip is not None:

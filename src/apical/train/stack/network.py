@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from apical.errors import TrainingError
 from apical.kernels import choice, images
+from apical.models.coordinates import FourierFeatures
 from apical.models.neuron import Sum
 from apical.nn.layers import Neuron
 from apical.nn.pyramidal import _Pyramidal
@@ -52,6 +53,9 @@ class StackedNetwork:
         if isinstance(one, Sum):
             self._between.append(_Sum(self.count))
             return
+        if isinstance(one, FourierFeatures):
+            self.parts.append(Encoded(name, layers))
+            return
         affine: list[Any] = [layer.affine if isinstance(layer, Neuron) else layer for layer in layers]
         _check(name, one, affine[0])
         if isinstance(affine[0], nn.Linear):
@@ -67,7 +71,7 @@ class StackedNetwork:
             self._between.append(activation)
 
     def _affine(self, layers: list[Any]) -> "First | Affine":
-        if not self.parts:
+        if all(isinstance(part, Encoded) for part in self.parts):
             return First(layers, self.parameters)
         return Affine(layers, self.parameters, overwrites=isinstance(self.parts[-1], Fused))
 
@@ -240,6 +244,22 @@ class Graph:
         return below
 
 
+class Encoded:
+    """Random Fourier features in front of the first layers, which share them: (n, inputs) -> (n, 2 features)."""
+
+    def __init__(self, name: str, layers: Sequence[FourierFeatures]) -> None:
+        self.encoding = layers[0]
+        if not all(torch.equal(layer.frequencies, self.encoding.frequencies) for layer in layers):
+            raise TrainingError(f"layer {name!r} cannot be stacked: its frequencies differ from trial to trial")
+
+    def forward(self, inputs: Tensor, keep: bool) -> Tensor:
+        with torch.no_grad():
+            return self.encoding(inputs.flatten(1))  # type: ignore[no-any-return]
+
+    def backward(self, g: None) -> None:
+        """Nobody asks for the gradient of the inputs."""
+
+
 class SamplesLast:
     """Images as a data set has them, (n, c, h, w) -> (c, h, w, n)."""
 
@@ -361,4 +381,4 @@ class _Sum:
         return x.unflatten(0, (self.count, -1)).sum(1)  # type: ignore[no-untyped-call, no-any-return]
 
 
-Part = First | Affine | Fused | Graph | SamplesLast | Conv | Pooled
+Part = Encoded | First | Affine | Fused | Graph | SamplesLast | Conv | Pooled

@@ -21,7 +21,7 @@ from apical.train.checkpoint import copy_into
 from apical.train.devices import SingleDevice
 from apical.train.dynamics import SATURATED
 from apical.train.loop import Stop, collect, scores
-from apical.train.result import RESULT, State, TrialResult
+from apical.train.result import RESULT, State, TrialResult, timing
 from apical.train.session import Feed, build, dims_for, epoch_record, evaluation_batch, json_number
 from apical.train.spec import Execution, TrialSpec
 from apical.train.stack.activations import StackedActivation, StackedAdam
@@ -67,7 +67,7 @@ class StackSession:
         )
         self.validation = Feed(data.validation, evaluation_batch(data.validation, self.spec.batch), **where)
         self._units = [spec.unit for spec in specs]
-        networks = [build(spec, self.dims) for spec in specs]
+        networks = [build(spec, self.dims, data.train) for spec in specs]
         self._check(networks[0])
         self.network = StackedNetwork(networks)
         self._compare(networks)
@@ -189,7 +189,7 @@ class StackSession:
             member.history.append(
                 epoch_record(member.spec, self.epoch, means[i], own_scores[i], member.network, member.dynamics)
             )
-            member.timings.append({"train": self.seconds / share, "validate": validate_seconds / share})
+            member.timings.append(timing(self.seconds / share, validate_seconds / share))
             member.dynamics = {}
             value = own_scores[i][self.spec.metric]
             if metrics.find(self.spec.metric).better(value, member.best["value"]):
@@ -218,6 +218,7 @@ class StackSession:
         """End a trial with its last finite model, and make its place in the stack one where nothing happens."""
         reason = f"loss or weights were not finite in epoch {self.epoch + 1}, after {self.batch} batches of it"
         epoch, weights = self._last_finite(member)
+        weights |= dict(member.network.named_buffers())
         network = build(member.spec, self.dims)
         copy_into(network.state_dict(), weights, what="the last finite model")
         collected = collect(network.eval(), self.validation, SingleDevice())
@@ -231,7 +232,7 @@ class StackSession:
         """Write the results of all trials that came to their end."""
         ended = self.running
         self.end("done", "")
-        weights = [self.network.parameters.best_of(m.network) for m in ended]
+        weights = [self.network.parameters.best_of(m.network) | dict(m.network.named_buffers()) for m in ended]
         at_once(finish, [m.result for m in ended], weights)
 
     def end(self, state: State, reason: str) -> None:
@@ -263,7 +264,7 @@ class StackSession:
                 names = [name for name, _ in member.network.named_parameters()]
                 rows = [stored.tensors[f"model:{numbers[id(s)]}"][row].clone() for s, row in places]
                 return stored.facts["epoch"], dict(zip(names, rows, strict=True))
-        return 0, {name: p.detach() for name, p in build(member.spec, self.dims).named_parameters()}
+        return 0, {name: p.detach() for name, p in build(member.spec, self.dims, self.data.train).named_parameters()}
 
     def _park(self, member: Member) -> None:
         self.network.parameters.park(member.network)
