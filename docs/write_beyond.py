@@ -12,6 +12,7 @@ and figures are written again from these files. Nothing is trained here.
 
 import argparse
 import csv
+import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -21,11 +22,12 @@ from typing import Any
 from apical import stats, study
 from apical.imports import optional
 from apical.report.charts import FAINT, Palette
-from apical.report.comparison import between, scores
+from apical.report.comparison import scores
 from apical.report.draw import STYLE, svg_text
 from apical.report.numbers import ACCURACY, scale, show, show_share
-from apical.report.question import conclusion
+from apical.report.question import compared, conclusion
 from apical.report.render.markdown import table
+from apical.stats import Decision
 from apical.study.model import Study
 from apical.study.plan import plan
 from apical.train import metrics
@@ -161,61 +163,109 @@ def by_row(name: str, lines: Sequence[Mapping[str, str]]) -> Values:
 # --- what is said between the marks -----------------------------------------------------------------------------------
 
 
+def values_of(name: str, starts: Starts, numbers: Scores, trials: Sequence[Mapping[str, str]]) -> Values:
+    """The values by row and seed of the metric that a study's question names; none where it was not run."""
+    asked = study.load(name)
+    if name in STUDIES:
+        own = {row.key: starts[name, row.key] for row in asked.rows}
+        return {key: {asked.first_seed + k: float(v) for k, v in enumerate(values)} for key, values in own.items()}
+    if name in ASSESSED:
+        assert asked.question is not None
+        return {row.key: numbers[row.key, asked.question.metric] for row in asked.rows} if numbers else {}
+    return by_row(name, trials)
+
+
 def blocks(starts: Starts, numbers: Scores, trials: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Every generated block by its name."""
-    made = {f"{name}-answer": assessed(study.load(name), numbers) for name in ASSESSED}
-    made |= {f"{name}-table": details(study.load(name), numbers) for name in ASSESSED}
-    for name in others():
-        asked, values = study.load(name), by_row(name, trials)
-        made |= {f"{name}-answer": finding(asked, values), f"{name}-table": means(asked, values, trials)}
-    for name in STUDIES:
-        asked = study.load(name)
-        made |= {f"{name}-answer": answer(asked, starts), f"{name}-table": counts(asked, starts)}
+    made, lines = {}, []
+    for name in (*STUDIES, *ASSESSED, *others()):
+        asked, values = study.load(name), values_of(name, starts, numbers, trials)
+        made[f"{name}-answer"] = answer(asked, values)
+        lines.append(overview(asked, values))
+        if name in STUDIES:
+            made[f"{name}-table"] = counts(asked, starts)
+        elif name in ASSESSED:
+            made[f"{name}-table"] = details(asked, numbers)
+        else:
+            made[f"{name}-table"] = means(asked, values, trials)
+    heads = ("Question", "Answer", "Mean gains, from the least to the largest over the problems", "Seeds")
+    made["answers"] = table(heads, lines, right=(3,))
     return made | {"xor-layers": xor_table(starts), "xor-output": xor_sentence(starts)}
 
 
-def answer(asked: Study, starts: Starts) -> str:
-    """The question, the answer by its rule, and the comparisons that decide it."""
+def decide(asked: Study, values: Values) -> list[tuple[str, str, tuple[str, str], str, Decision]]:
+    """The comparisons of a question: part, other row, both means and the gain as printed, the decision."""
     q = asked.question
     assert q is not None
-    decisions, rows = [], []
-    for part in q.parts:
-        for other in q.against:
-            a, b = (starts[asked.name, f"{part}/{row}"] for row in (q.row, other))
-            d = stats.decide(a, b, margin=q.effect)
-            decisions.append(d)
-            gain = f"{show(ACCURACY, d.difference, sign=True)} {between(ACCURACY, d.low, d.high)}"
-            label = asked.row(f"{part}/{other}").label
-            rows.append((asked.part(part).title, label, str(sum(a)), str(sum(b)), gain, d.verdict))
-    word, why = conclusion(decisions)
+    metric, seeds = asked.metric(q.metric), [*range(asked.first_seed, asked.first_seed + asked.trials)]
+    comparisons = []
+    for part, other in ((part, other) for part in q.parts for other in q.against):
+        first, second = (values[f"{part}/{row}"] for row in (q.row, other))
+        assert sorted(first) == sorted(second) == seeds
+        comparisons.append((part, other, *compared(q, metric, first, second)))
+    return comparisons
+
+
+def answer(asked: Study, values: Values) -> str:
+    """The question, the answer by its rule, and the comparisons that decide it; no answer where it was not run."""
+    q = asked.question
+    assert q is not None
+    metric, label = asked.metric(q.metric), asked.row(f"{q.parts[0]}/{q.row}").label
+    score, shown = f"test {metric.heading}", metric
+    if q.reaches is not None:
+        score, shown = f"share of starts whose {score} reaches {show(metric, q.reaches)}", ACCURACY
+    text = (
+        f"**Question.** {q.asks}\n\n**Expected.** {' '.join(q.hypothesis.split())}\n\n**Decided by** {label} against "
+        f"{', '.join(asked.row(f'{q.parts[0]}/{name}').label for name in q.against)}; {score}; smallest effect of "
+        f"interest {show(shown, q.effect)}; {asked.trials} seeds ({q.seeds} are needed if two trials differ with a "
+        f"deviation of {show(shown, q.deviation)}).\n\n"
+    )
+    if not values:
+        count = f"{plan(asked).count:,}"
+        return f"{text}**Not run in full yet.** `apical study run {asked.name}` trains its {count} trials."
+    comparisons = decide(asked, values)
+    word, why = conclusion([decision for *_, decision in comparisons])
     meaning = {"yes": q.yes, "no": q.no, "undecided": q.undecided}[word]
-    heads = ("Problem", "ADA against", "ADA solves", "the other", "Difference in points (95 % interval)", "Finding")
-    text = f"**Question.** {q.asks}\n\n**Expected.** {' '.join(q.hypothesis.split())}\n\n"
+    heads = ("Where", f"{label} against", label, "the other", "Gain (95 % interval)", "Finding")
+    rows = [
+        (asked.part(part).title, asked.row(f"{part}/{other}").label, *both, gain, decision.verdict)
+        for part, other, both, gain, decision in comparisons
+    ]
     return f"{text}**Answer: {word}.** {meaning} {why}\n\n{table(heads, rows, right=(2, 3))}"
 
 
-def assessed(asked: Study, numbers: Scores) -> str:
-    """The question of a study of robustness, and the answer by its rule where it was run."""
+def section(name: str) -> str:
+    """A link to the section of the page that answers a study's question, with its headings."""
+    before = PAGES[0].read_text(encoding="utf-8").partition(f"<!-- {name}-answer: begin -->")[0]
+    chapter = before.rpartition("\n## ")[2]
+    title, _, rest = chapter.partition("\n")
+    part = rest.rpartition("\n### ")[2].partition("\n")[0] if "\n### " in rest else ""
+    slug = re.sub(r"[^a-z0-9 -]", "", (part or title).lower()).replace(" ", "-")
+    return f"[{title}{', ' if part else ''}{part}](#{slug})"
+
+
+def overview(asked: Study, values: Values) -> tuple[str, str, str, str]:
+    """A line of the table of answers: the question, the answer, the gains over each other row, the seeds."""
     q = asked.question
     assert q is not None
-    text = f"**Question.** {q.asks}\n\n**Expected.** {' '.join(q.hypothesis.split())}\n\n"
-    if not numbers:
-        return f"{text}**Not run in full yet.** `apical study run {asked.name}` does."
-    metric, decisions, rows = metrics.find(q.metric), [], []
-    for part, other in ((part, other) for part in q.parts for other in q.against):
-        first, second = (numbers[f"{part}/{row}", q.metric] for row in (q.row, other))
-        assert [*first] == [*second] == [*range(asked.first_seed, asked.first_seed + asked.trials)]
-        d = stats.decide([*first.values()], [*second.values()], margin=q.effect)
-        decisions.append(d)
-        gain = f"{show(metric, d.difference, sign=True)} {between(metric, d.low, d.high)}"
-        means = (show(metric, sum(own.values()) / len(own)) for own in (first, second))
-        rows.append((asked.row(f"{part}/{other}").label, *means, gain, d.verdict))
-    word, why = conclusion(decisions)
-    meaning = {"yes": q.yes, "no": q.no, "undecided": q.undecided}[word]
-    heads = ("ADA against", "ADA", "the other", "Difference (95 % interval)", "Finding")
-    title = f"{metric.heading[:1].upper()}{metric.heading[1:]}, {asked.trials} seeds, "
-    title += f"smallest effect of interest {show(metric, q.effect)}:"
-    return f"{text}**Answer: {word}.** {meaning} {why} {title}\n\n{table(heads, rows, right=(1, 2))}"
+    anchor = section(asked.name)
+    if not values:
+        return anchor, "not run in full yet", "", ""
+    comparisons = decide(asked, values)
+    metric = ACCURACY if q.reaches is not None else asked.metric(q.metric)
+    ranges = []
+    for other in q.against:
+        gains = [decision.difference for _, own, _, _, decision in comparisons if own == other]
+        low, high = (show(metric, value, sign=True) for value in (min(gains), max(gains)))
+        ranges.append(f"{asked.row(f'{q.parts[0]}/{other}').label} {low}" + ("" if low == high else f" to {high}"))
+    unit = "points of starts" if q.reaches is not None else metric.heading.replace("(%)", "(points)")
+    row = asked.row(f"{q.parts[0]}/{q.row}").label
+    return (
+        anchor,
+        f"**{conclusion([decision for *_, decision in comparisons])[0]}**",
+        f"{row} over {', over '.join(ranges)} ({unit})",
+        str(asked.trials),
+    )
 
 
 SHOWN = {
@@ -250,37 +300,6 @@ def details(asked: Study, numbers: Scores) -> str:
     titles = (metrics.find(name).heading for name in SHOWN[asked.name])
     heads = ("Unit", *(title[:1].upper() + title[1:] for title in titles))
     return f"{picture}\n\n{table(heads, rows, right=range(1, len(heads)))}"
-
-
-def finding(asked: Study, values: Values) -> str:
-    """The question, the answer by its rule, and the comparisons that decide it; no answer where it was not run."""
-    q = asked.question
-    assert q is not None
-    metric, decisions, rows = asked.metric(q.metric), [], []
-    text = f"**Question.** {q.asks}\n\n**Expected.** {' '.join(q.hypothesis.split())}\n\n"
-    others_ = ", ".join(asked.row(f"{q.parts[0]}/{name}").label for name in q.against)
-    label = asked.row(f"{q.parts[0]}/{q.row}").label
-    text += (
-        f"**Decided by** {label} against {others_}; test {metric.heading}; smallest effect of interest "
-        f"{show(metric, q.effect)}; {asked.trials} seeds ({q.seeds} are needed if two trials differ with a deviation "
-        f"of {show(metric, q.deviation)}).\n\n"
-    )
-    if not values:
-        count = f"{plan(asked).count:,}"
-        return f"{text}**Not run in full yet.** `apical study run {asked.name}` trains its {count} trials."
-    for part in q.parts:
-        for other in q.against:
-            seeds = sorted(values[f"{part}/{q.row}"])
-            a, b = ([values[f"{part}/{row}"][seed] for seed in seeds] for row in (q.row, other))
-            d = stats.decide(a, b, margin=q.effect, larger_is_better=metric.larger_is_better)
-            decisions.append(d)
-            gain = f"{show(metric, d.difference, sign=True)} {between(metric, d.low, d.high)}"
-            both = (show(metric, sum(own) / len(own)) for own in (a, b))
-            rows.append((asked.part(part).title, asked.row(f"{part}/{other}").label, *both, gain, d.verdict))
-    word, why = conclusion(decisions)
-    meaning = {"yes": q.yes, "no": q.no, "undecided": q.undecided}[word]
-    heads = ("Where", f"{label} against", label, "the other", "Gain (95 % interval)", "Finding")
-    return f"{text}**Answer: {word}.** {meaning} {why}\n\n{table(heads, rows, right=(2, 3))}"
 
 
 def means(asked: Study, values: Values, trials: Sequence[Mapping[str, str]]) -> str:

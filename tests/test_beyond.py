@@ -76,7 +76,7 @@ def test_an_answer_follows_from_the_trials(writer, name):
             }
             for i, row in enumerate(asked.rows)
         }
-        said = writer.finding(asked, values)
+        said = writer.answer(asked, values)
         assert f"**Answer: {word}.**" in said
         assert said.count("supported" if gain > 0 else "contradicted") > len(asked.question.parts)
         assert "<svg" in writer.draw_means(asked, values)
@@ -96,10 +96,11 @@ def test_the_numbers_of_robustness_become_an_answer_a_figure_and_a_table(writer,
         for row in asked.rows
         for metric in {*writer.SHOWN[name], question.metric}
     }
-    text, table = writer.assessed(asked, numbers), writer.details(asked, numbers)
+    values = {row.key: numbers[row.key, question.metric] for row in asked.rows}
+    text, table = writer.answer(asked, values), writer.details(asked, numbers)
     assert f"**Answer: yes.** {question.yes} Of 1 comparisons: 1 supported." in text
     assert f"](images/{name}.svg)" in table
     assert table.count("\n| ") == len(asked.rows) + 2
     assert "<svg" in writer.draw_effects(asked, numbers)
-    assert "**Not run in full yet.**" in writer.assessed(asked, {})
+    assert "**Not run in full yet.**" in writer.answer(asked, {})
     assert writer.details(asked, {}) == ""

@@ -5,6 +5,7 @@ yes: every comparison is supported. no: one is negligible, or contradicted after
 undecided: neither. There is no answer while a trial of a comparison is missing, nor from a quick variant.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -118,15 +119,22 @@ def _complete(results: StudyResults, rows: dict[str, RowResults], metric: Metric
 
 
 def _finding(q: Question, metric: Metric, a: RowResults, b: RowResults) -> Finding:
-    of_a, of_b = scores(a, metric), scores(b, metric)
-    seeds = sorted(of_a.keys() & of_b.keys())
-    first, second = ([_score(q, metric, own[seed]) for seed in seeds] for own in (of_a, of_b))
+    means, ours, decision = compared(q, metric, scores(a, metric), scores(b, metric))
+    return Finding(a.part.title, f"{a.row.label} against {b.row.label}", " and ".join(means), ours, decision)
+
+
+def compared(
+    q: Question, metric: Metric, a: Mapping[int, float], b: Mapping[int, float]
+) -> tuple[tuple[str, str], str, Decision]:
+    """Two rows by their trials' values by seed: both means and the gain with its interval as printed, the decision."""
+    seeds = sorted(a.keys() & b.keys())
+    first, second = ([_score(q, metric, own[seed]) for seed in seeds] for own in (a, b))
     larger = metric.larger_is_better or q.reaches is not None
     decision = stats.decide(first, second, margin=q.effect, larger_is_better=larger)
     shown = ACCURACY if q.reaches is not None else metric
-    means = " and ".join(show(shown, sum(values) / len(values)) for values in (first, second))
+    mean_a, mean_b = (show(shown, sum(values) / len(values)) for values in (first, second))
     ours = f"{show(shown, decision.difference, sign=True)} {between(shown, decision.low, decision.high)}"
-    return Finding(a.part.title, f"{a.row.label} against {b.row.label}", means, ours, decision)
+    return (mean_a, mean_b), ours, decision
 
 
 def _score(q: Question, metric: Metric, value: float) -> float:
