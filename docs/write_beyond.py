@@ -393,8 +393,11 @@ def draw_effects(asked: Study, numbers: Scores) -> str:
     )
     with matplotlib.rc_context(STYLE):
         figure = figures.Figure(figsize=(9.2, 2.3), layout="constrained")
-        axes = figure.subplots(1, len(SHOWN[asked.name]), sharey=True)
-        for axis, name in zip(axes, SHOWN[asked.name], strict=True):
+        keys = [row.key for row in asked.rows]
+        told = [
+            name for name in SHOWN[asked.name] if any(any(numbers[key, name].values()) for key in keys)
+        ]  # not all 0
+        for axis, name in zip(figure.subplots(1, len(told), sharey=True), told, strict=True):
             metric = metrics.find(name)
             for place, row in enumerate(rows):
                 first, second = ([*numbers[key, name].values()] for key in (row.key, base.key))

@@ -98,7 +98,7 @@ def test_the_numbers_of_robustness_become_an_answer_a_figure_and_a_table(writer,
     }
     values = {row.key: numbers[row.key, question.metric] for row in asked.rows}
     text, table = writer.answer(asked, values), writer.details(asked, numbers)
-    assert f"**Answer: yes.** {question.yes} Of 1 comparisons: 1 supported." in text
+    assert f"**Answer: yes.** {question.yes} Its one comparison is supported." in text
     assert f"](images/{name}.svg)" in table
     assert table.count("\n| ") == len(asked.rows) + 2
     assert "<svg" in writer.draw_effects(asked, numbers)

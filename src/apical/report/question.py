@@ -88,7 +88,7 @@ def conclusion(decisions: list[Decision]) -> tuple[Word, str]:
     counts = {word: sum(d.verdict == word for d in decisions) for word in ("supported", "negligible", "inconclusive")}
     counts["contradicted"] = len(decisions) - sum(counts.values())
     told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    why = f"Of {len(decisions)} comparisons: {told}."
+    why = f"Of {len(decisions)} comparisons: {told}." if len(decisions) > 1 else f"Its one comparison is {told[2:]}."
     if counts["supported"] == len(decisions):
         return "yes", why
     return ("no" if any(against) or counts["negligible"] else "undecided"), why
