@@ -303,7 +303,7 @@ def details(asked: Study, numbers: Scores) -> str:
 
 
 def means(asked: Study, values: Values, trials: Sequence[Mapping[str, str]]) -> str:
-    """The mean and the deviation of each row in each part, and the setting that was chosen."""
+    """The figure, then the mean and the deviation of each row in each part, and the setting that was chosen."""
     if not values:
         return ""
     q = asked.question
@@ -320,7 +320,9 @@ def means(asked: Study, values: Values, trials: Sequence[Mapping[str, str]]) -> 
         texts = (f"{show(metric, s.mean)} ± {show(metric, s.deviation)}" for s in shown)
         count = f"{int(line['parameters']):,}"
         rows.append((asked.row(f"{asked.parts[0].name}/{name}").label, *texts, count, f"`{line['setting']}`"))
-    return table(heads, rows, right=range(1, len(heads) - 1))
+    picture = f"![{asked.title}: mean of each row with its 95 % interval over {asked.trials} seeds]"
+    picture += f"(images/{asked.name}.svg)\n\nFull dots are compared by the question; hollow ones are peers."
+    return f"{picture}\n\n{table(heads, rows, right=range(1, len(heads) - 1))}"
 
 
 def counts(asked: Study, starts: Starts) -> str:
