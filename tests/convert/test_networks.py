@@ -223,7 +223,8 @@ def test_a_library_that_changes_others_leaves_no_trace() -> None:
     next(network for network in NETWORKS if network.library == "ultralytics").build()
     assert [Image.open.__module__, torch.save.__module__] == ["PIL.Image", "torch.serialization"]
     assert "NUMEXPR_MAX_THREADS" not in os.environ
-    assert torch._tensor_str.PRINT_OPTS.linewidth == 80 and np.get_printoptions()["formatter"] is None
+    assert torch._tensor_str.PRINT_OPTS.linewidth == 80
+    assert np.get_printoptions()["formatter"] is None
 
 
 def test_the_table_has_no_other_networks() -> None:
