@@ -1,11 +1,14 @@
 """What all tests share: the environment that Keras reads when it is first imported, and seeds."""
 
+import json
 import os
 import random
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,39 @@ def nothing_stays_registered() -> Iterator[None]:
         file = getattr(sys.modules[name], "__file__", None)
         if file and Path(file).is_relative_to(tempfile.gettempdir()):
             del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Runs `python ARGUMENTS` in a new process that has imported torch, and nothing of apical: see forks.py."""
+    printed = [tmp_path_factory.mktemp("forks") / name for name in ("stdout", "stderr")]
+    servers: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        if not servers:
+            program, one_thread = Path(__file__).with_name("forks.py"), os.environ | {"OMP_NUM_THREADS": "1"}
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            command = [sys.executable, program]
+            servers.append(subprocess.Popen(command, env=one_thread, start_new_session=True, **pipes))
+        for file in printed:
+            file.write_text("")
+        request = {"arguments": [*map(str, arguments)], "folder": str(cwd), "environment": os.environ | environment}
+        try:
+            print(json.dumps(request | {"files": [*map(str, printed)]}), file=servers[0].stdin, flush=True)
+            code = int(servers[0].stdout.readline())
+        except BaseException:  # the time of a test is over: the next one has a server of its own
+            stop()
+            raise
+        return subprocess.CompletedProcess(arguments, code, *(file.read_text() for file in printed))
+
+    def stop() -> None:
+        for server in servers:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.communicate()
+        servers.clear()
+
+    yield run
+    stop()
 
 
 @pytest.fixture(scope="session")

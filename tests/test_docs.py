@@ -5,12 +5,12 @@ other blocks of its page; `test_contributing.py` applies the other diffs.
 """
 
 import importlib
-import os
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from operator import attrgetter
@@ -40,41 +40,46 @@ BLOCKS = [
 ]
 
 
+@pytest.fixture
+def python(forked: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> Callable[..., None]:
+    """Runs `python ARGUMENTS` in the folder of the test; it has to end with 0."""
+
+    def finish(*arguments: object) -> None:
+        done = forked(*arguments, cwd=tmp_path, APICAL_HOME=str(tmp_path / "home"))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return finish
+
+
 @pytest.mark.parametrize(("page", "language", "code"), BLOCKS)
-def test_block_runs(page: Path, language: str, code: str, tmp_path: Path) -> None:
+def test_block_runs(page: Path, language: str, code: str, python: Callable[..., None], tmp_path: Path) -> None:
     for kind, name, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         if name:
             (tmp_path / name).write_text(text, encoding="utf-8")
         elif kind == "diff" and text.startswith("--- /dev/null"):
             subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=text, text=True, check=True)
-    runners = {"python": run_python, "sh": run_shell}
-    assert language in runners, f"say what this block is: {', '.join(runners)}, or {', '.join(NOT_CODE)}"
-    runners[language](code, tmp_path)
+    assert language in ("python", "sh"), f"say what this block is: python, sh, or {', '.join(NOT_CODE)}"
+    if language == "python":
+        python("-W", "error::UserWarning", "-c", code)
+    else:
+        run_shell(code, python)
 
 
-def run_python(code: str, folder: Path) -> None:
-    finish([sys.executable, "-W", "error::UserWarning", "-c", code], folder)
-
-
-def run_shell(code: str, folder: Path) -> None:
+def run_shell(code: str, python: Callable[..., None]) -> None:
     for line in code.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if not words:
             continue
         if words[0] == "make":  # what make would do; doing it is what runs this test
-            finish(["make", "-n", *words[1:]], ROOT)
+            subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, check=True)
         elif words[:2] == ["pip", "install"]:
             check_extras(words[-1])
-        elif words[0] in ("apical", "python"):
-            finish([str(Path(sys.executable).with_name(words[0])), *words[1:]], folder)
+        elif words[0] == "apical":
+            python(Path(sys.executable).with_name("apical"), *words[1:])
+        elif words[0] == "python":
+            python(*words[1:])
         else:
             pytest.fail(f"{line!r}: neither make, pip install, apical nor python")
-
-
-def finish(command: list[str], folder: Path) -> None:
-    environment = os.environ | {"APICAL_HOME": str(folder / "home")}
-    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def check_extras(requirement: str) -> None:
@@ -124,8 +129,10 @@ def test_the_reference_names_what_a_user_imports() -> None:
 
 
 @pytest.mark.parametrize("name", ["layers", "flow"])
-def test_the_pictures_of_the_architecture_are_those_of_their_scripts(name: str, tmp_path: Path) -> None:
-    finish([sys.executable, str(ROOT / "docs" / f"draw_{name}.py"), f"{name}.svg"], tmp_path)
+def test_the_pictures_of_the_architecture_are_those_of_their_scripts(
+    name: str, python: Callable[..., None], tmp_path: Path
+) -> None:
+    python(ROOT / "docs" / f"draw_{name}.py", f"{name}.svg")
     assert (tmp_path / f"{name}.svg").read_text() == (ROOT / "docs" / "images" / f"{name}.svg").read_text()
 
 

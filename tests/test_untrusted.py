@@ -449,6 +449,23 @@ def test_an_image_that_is_a_program_is_not_run(monkeypatch):
         decode_image(out.getvalue(), origin="x.png")
 
 
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM"])
+def test_whoever_patches_pillow_does_not_read_our_images(kind, monkeypatch):
+    """As ultralytics does: its `PIL.Image.open` installs a package, or fails to, where a file is no image."""
+    out = io.BytesIO()
+    Image.new("RGB", (4, 3), (90, 90, 90)).save(out, kind)
+
+    def install(*_args, **_how):
+        raise ModuleNotFoundError("No module named 'pi_heif'")
+
+    monkeypatch.setattr(Image, "open", install)
+    monkeypatch.setattr(Image, "OPEN", dict.fromkeys(Image.OPEN, (install, None)))
+    assert files.open_image(out.getvalue(), origin="x").size == (4, 3)
+    for damaged in (b"", b"\1\2\3", out.getvalue()[:1], out.getvalue()[:7]):
+        with pytest.raises(DataError, match="x is a damaged image"):
+            files.open_image(damaged, origin="x")
+
+
 def test_sound_is_decoded_as_far_as_it_is_needed():
     channels, frames = 1_000, 4_000
     body = bytes(2 * channels * frames)

@@ -3,11 +3,17 @@
 python tests/convert/networks.py    prints the table of docs/convert.md
 """
 
-from collections.abc import Callable
+import copy
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -115,9 +121,28 @@ def _clip() -> Network:
     return _hugging("CLIPModel", "CLIPConfig", inputs, {}, **towers, projection_dim=8)
 
 
+@contextmanager
+def undone() -> Iterator[None]:
+    """What ultralytics changes when it is imported is as before: other tests run in this process."""
+    image, cv2 = import_module("PIL.Image"), import_module("cv2")
+    printing, threads = torch._tensor_str, cv2.getNumThreads()
+    with (
+        patch.object(image, "open", image.open),
+        patch.object(torch, "save", torch.save),
+        patch.object(printing, "PRINT_OPTS", copy.copy(printing.PRINT_OPTS)),
+        patch.dict(os.environ),
+        np.printoptions(),
+        warnings.catch_warnings(),
+    ):
+        yield
+    cv2.setNumThreads(threads)
+
+
 def _yolo(file: str) -> Network:
     def make() -> nn.Module:
-        return import_module("ultralytics.nn.tasks").DetectionModel(file, verbose=False)  # type: ignore[no-any-return]
+        with undone():
+            tasks = import_module("ultralytics.nn.tasks")
+        return tasks.DetectionModel(file, verbose=False)  # type: ignore[no-any-return]
 
     return Network(file.removesuffix(".yaml"), "ultralytics", make, image(1, 3, 64, 64))
 

@@ -4,6 +4,7 @@ What runs is seen by hooks on a real forward, and by nothing that conversion its
 """
 
 import copy
+import os
 import re
 import sys
 import tempfile
@@ -12,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -214,6 +217,14 @@ def outcome(network: Network, tmp_path: Path) -> str:
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
 def test_network(network: Network, tmp_path: Path) -> None:
     assert outcome(network, tmp_path) in PAGE
+
+
+def test_a_library_that_changes_others_leaves_no_trace() -> None:
+    next(network for network in NETWORKS if network.library == "ultralytics").build()
+    assert [Image.open.__module__, torch.save.__module__] == ["PIL.Image", "torch.serialization"]
+    assert "NUMEXPR_MAX_THREADS" not in os.environ
+    assert torch._tensor_str.PRINT_OPTS.linewidth == 80
+    assert np.get_printoptions()["formatter"] is None
 
 
 def test_the_table_has_no_other_networks() -> None:
