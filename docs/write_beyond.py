@@ -190,6 +190,7 @@ def blocks(starts: Starts, numbers: Scores, trials: Sequence[Mapping[str, str]])
             made[f"{name}-table"] = means(asked, values, trials)
     heads = ("Question", "Answer", "Mean gains, from the least to the largest over the problems", "Seeds")
     made["answers"] = table(heads, lines, right=(3,))
+    made["beyond"] = summary(lines)
     return made | {"xor-layers": xor_table(starts), "xor-output": xor_sentence(starts)}
 
 
@@ -225,13 +226,12 @@ def answer(asked: Study, values: Values) -> str:
         return f"{text}**Not run in full yet.** `apical study run {asked.name}` trains its {count} trials."
     comparisons = decide(asked, values)
     word, why = conclusion([decision for *_, decision in comparisons])
-    meaning = {"yes": q.yes, "no": q.no, "undecided": q.undecided}[word]
     heads = ("Where", f"{label} against", label, "the other", "Gain (95 % interval)", "Finding")
     rows = [
         (asked.part(part).title, asked.row(f"{part}/{other}").label, *both, gain, decision.verdict)
         for part, other, both, gain, decision in comparisons
     ]
-    return f"{text}**Answer: {word}.** {meaning} {why}\n\n{table(heads, rows, right=(2, 3))}"
+    return f"{text}**Answer: {word}.** {q.meanings[word]} {why}\n\n{table(heads, rows, right=(2, 3))}"
 
 
 def section(name: str) -> str:
@@ -242,6 +242,13 @@ def section(name: str) -> str:
     part = rest.rpartition("\n### ")[2].partition("\n")[0] if "\n### " in rest else ""
     slug = re.sub(r"[^a-z0-9 -]", "", (part or title).lower()).replace(" ", "-")
     return f"[{title}{', ' if part else ''}{part}](#{slug})"
+
+
+def summary(lines: Sequence[tuple[str, str, str, str]]) -> str:
+    """The answers as a list, for README; questions that were not run in full are left out."""
+    told = [(anchor.replace("](", "](docs/beyond.md"), text) for anchor, text, gains, _ in lines if gains]
+    head = "- Does a bump help elsewhere? Each question was fixed, with its rule, before its trials were trained:"
+    return "\n".join((head, *(f"    - {anchor}: {text}" for anchor, text in told)))
 
 
 def overview(asked: Study, values: Values) -> tuple[str, str, str, str]:
@@ -260,10 +267,11 @@ def overview(asked: Study, values: Values) -> tuple[str, str, str, str]:
         ranges.append(f"{asked.row(f'{q.parts[0]}/{other}').label} {low}" + ("" if low == high else f" to {high}"))
     unit = "points of starts" if q.reaches is not None else metric.heading.replace("(%)", "(points)")
     row = asked.row(f"{q.parts[0]}/{q.row}").label
+    word, _ = conclusion([decision for *_, decision in comparisons])
     return (
         anchor,
-        f"**{conclusion([decision for *_, decision in comparisons])[0]}**",
-        f"{row} over {', over '.join(ranges)} ({unit})",
+        f"**{word[:1].upper()}{word[1:]}.** {q.meanings[word]}",
+        f"{row} over {', over '.join(ranges)}; {unit}",
         str(asked.trials),
     )
 

@@ -46,7 +46,7 @@ class Answer:
     def lines(self) -> tuple[tuple[str, str], ...]:
         """What a page says above the comparisons, by its heading."""
         q = self.question
-        means = {"yes": q.yes, "no": q.no, "undecided": q.undecided}
+        means = q.meanings
         told = f"{self.word}. {means[self.word]} {self.why}" if self.word in means else f"{self.word}: {self.why}"
         return (
             ("Question", q.asks),

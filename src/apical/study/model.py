@@ -141,6 +141,11 @@ class Question(_Frozen):
     no: str
     undecided: str
 
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What each answer would mean."""
+        return {"yes": self.yes, "no": self.no, "undecided": self.undecided}
+
 
 class MetricFacts(_Frozen):
     """What tables and selection ask about a metric of the user's: fields of `apical.train.Metric`."""
