@@ -460,10 +460,11 @@ def main() -> None:
     if arguments.folder is not None and (lines := collect_scores(arguments.folder)):
         write_csv(NUMBERS, FACTS, lines)
     trials: list[Any] = read_trials()
-    for name in others() if arguments.folder is not None else ():
+    names = others()
+    for name in names if arguments.folder is not None else ():
         if (arguments.folder / name).is_dir():
             trials = [t for t in trials if t["study"] != name] + collect_trials(arguments.folder, name)
-            write_csv(TRIALS, TRIAL_COLUMNS, sorted(trials, key=lambda trial: others().index(trial["study"])))
+            write_csv(TRIALS, TRIAL_COLUMNS, sorted(trials, key=lambda trial: names.index(trial["study"])))
     starts, numbers, trials = read_csv(), read_scores(), read_trials()
     made = blocks(starts, numbers, trials)
     for page in PAGES:
