@@ -9,8 +9,14 @@ KERAS_ENVIRONMENTS := $(KERAS_BACKENDS:%=.venv-%/installed)
 PACKAGE_jax := jax
 PACKAGE_tensorflow := tensorflow-cpu
 
+# Hundreds of processes import the same modules: each is compiled once, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Each worker takes files in a row, which share their fixtures, and a worker that is done takes from the other.
 PYTEST := pytest -n 2 --dist worksteal --durations=15
+# Two workers of torch with two threads each on two cores wait for one another in spinning loops: one thread is faster.
+# Tests of threads ask for them; tests/kernels has all cores.
+test test-slow test-matrix test-libraries test-triton: export OMP_NUM_THREADS := 1
 
 .PHONY: help demo docs test test-slow test-libraries test-triton test-gpu gpu-report test-matrix lint bench lock audit clean environments $(KERAS_TESTS)
 

@@ -66,6 +66,43 @@ def nothing_stays_registered() -> Iterator[None]:
             del sys.modules[name]
 
 
+class Here:
+    """The smallest engine: it does a job when somebody waits for it."""
+
+    workers = 1
+
+    def __init__(self, context: Any) -> None:
+        self.context, self.jobs, self.room = context, list[Any](), 1
+
+    def submit(self, job: Any) -> None:
+        self.jobs, self.room = [*self.jobs, job], 0
+
+    def wait(self, seconds: float) -> list[Any]:
+        from apical.study.engines.base import Done
+        from apical.study.worker import work
+
+        jobs, self.jobs, self.room = self.jobs, [], 1
+        return [Done(job, tuple(work(job, self.context))) for job in jobs]
+
+    def close(self, *, stop: bool) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def engine_here() -> Any:
+    from apical.study.engines.base import EngineDescriptor
+
+    return EngineDescriptor("here", lambda context, options: Here(context))
+
+
+@pytest.fixture
+def here(engine_here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are done in this process, one after the other, by a real engine without workers."""
+    from apical.study.engines.base import ENGINES
+
+    monkeypatch.setitem(ENGINES, "here", engine_here)
+
+
 @pytest.fixture(scope="session")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
     """Runs `python ARGUMENTS` in a new process that has imported torch, and nothing of apical: see forks.py."""

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,33 +31,41 @@ def apply(name: str, folder: Path) -> None:
     subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], cwd=folder, input=DIFFS[name], text=True, check=True)
 
 
-def run(*command: object, folder: Path, **environment: str) -> str:
-    env = os.environ | {"APICAL_HOME": str(folder / "home"), "GIT_DIR": "/nowhere"} | environment
-    done = subprocess.run([*map(str, command)], cwd=folder, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def run(forked: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., None]:
+    """Runs `apical ARGUMENTS` in a folder; it has to end with 0."""
+
+    def finish(folder: Path, *arguments: str) -> None:
+        done = forked(APICAL, *arguments, cwd=folder, APICAL_HOME=str(folder / "home"), GIT_DIR="/nowhere")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return finish
 
 
 def table(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
-def reported(folder: Path, text: str, *options: str) -> tuple[str, list[dict[str, str]]]:
+def reported(run: Callable[..., None], folder: Path, text: str, *options: str) -> tuple[str, list[dict[str, str]]]:
     """The page and the table of a study that was run in `folder`."""
     (folder / "mine.toml").write_text(text, encoding="utf-8")
-    run(APICAL, "study", "run", "mine.toml", "--trust", "--workers", "1", *options, folder=folder)
-    run(APICAL, "report", "mine", "-o", "report", folder=folder)
+    run(folder, "study", "run", "mine.toml", "--trust", "--workers", "1", *options)
+    run(folder, "report", "mine", "-o", "report")
     page = (folder / "report" / "index.html").read_text(encoding="utf-8")
     return page, table(folder / "report" / "tables" / "mine-rings.csv")
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, list[dict[str, str]]]:
+def everything(
+    run: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str, list[dict[str, str]]]:
     """The study of the page, with every extension, run and reported."""
     folder = tmp_path_factory.mktemp("extensions")
     for name in OUTSIDE:
         apply(name, folder)
-    return folder, *reported(folder, STUDY, "--engine", "inline")
+    shown = reported(run, folder, STUDY, "--engine", "inline")
+    run(folder, "study", "export", "mine", "-o", "trials.csv")
+    return folder, *shown
 
 
 def test_the_page_shows_each_kind_of_extension() -> None:
@@ -69,7 +78,6 @@ def test_the_page_shows_each_kind_of_extension() -> None:
 def test_an_activation_is_tuned_and_stands_in_the_report_with_label_colour_and_parameter(everything) -> None:
     folder, page, rows = everything
     assert [row["label"] for row in rows] == ["ReLU", "Bump", "Bump, narrow"]
-    run(APICAL, "study", "export", "mine", "-o", "trials.csv", folder=folder)
     units = {row["unit"] for row in table(folder / "trials.csv")}
     assert units == {"relu", *(f"bump(width={w})" for w in (0.5, 2, 0.1, 0.2))}
     assert [row["parameter"] != "" for row in rows] == [False, True, True]
@@ -84,7 +92,6 @@ def test_a_metric_selects_in_its_direction_and_has_its_column(everything) -> Non
     assert {row["metric"] for row in rows} == {"entropy"}
     best = min(rows, key=lambda row: float(row["ours"]))
     assert [row["best_of_group"] for row in rows] == [str(row is best) for row in rows]
-    run(APICAL, "study", "export", "mine", "-o", "trials.csv", folder=folder)
     for row in rows:
         tried = [trial for trial in table(folder / "trials.csv") if trial["row"] == row["row"]]
         chosen = min(tried, key=lambda trial: float(trial["validation entropy"]))
@@ -107,7 +114,7 @@ def test_a_figure_is_drawn(everything) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_each_extension_works_alone(name: str, tmp_path: Path) -> None:
+def test_each_extension_works_alone(name: str, run: Callable[..., None], tmp_path: Path) -> None:
     """With one of them in `imports`, and digits, mlp-1 and the usual loss for the rest."""
     apply(name, tmp_path)
     module = name.removesuffix(".py")
@@ -121,7 +128,7 @@ def test_each_extension_works_alone(name: str, tmp_path: Path) -> None:
     if module != "bump":
         text = text[: text.index('[[rows]]\nunit = "bump"')]
     options = ("--engine", "inline") if module == "inline" else ()
-    page, rows = reported(tmp_path, text, *options)
+    page, rows = reported(run, tmp_path, text, *options)
     assert len(rows) == (3 if module == "bump" else 1)
     assert ("Size of the networks" in page) == (module == "size")
 
@@ -139,7 +146,9 @@ def test_a_protocol_option_is_one_change_and_leaves_digests_alone(tmp_path: Path
         'title = "t"\ntraining.warmup = 4\n[[parts]]\nname = "d"\ndata = "digits"\nmodel = "mlp-1"\n'
         '[[rows]]\nunit = "relu"\n'
     )
-    printed = run(sys.executable, "-c", code, folder=tmp_path, PYTHONPATH=str(tmp_path / "src"))
+    own = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=True).stdout
     digest = TrialSpec(data="digits", model="mlp-1").digest
     assert printed.split(" ", 1) == [digest, "True [0.25, 0.5, 0.75, 1.0, 1.0] {'warmup': 4}\n"]
 

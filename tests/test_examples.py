@@ -1,10 +1,9 @@
 """Every example runs as it stands, with small settings, and shows what it promises."""
 
 import json
-import os
 import re
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,22 +27,24 @@ ELSEWHERE = {"keras_lenet"}
 """Run by tests/keras/test_example.py."""
 
 
-def finish(arguments: list[str], folder: Path) -> str:
+@pytest.fixture
+def finish(forked: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> Callable[..., str]:
     """What a program prints; on stderr it has nothing to say."""
-    environment = os.environ | {"APICAL_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "arning" not in done.stderr, done.stderr
-    assert "W1" not in done.stderr, done.stderr
-    return done.stdout
+
+    def run(*arguments: object) -> str:
+        done = forked(*arguments, cwd=tmp_path, APICAL_HOME=str(tmp_path / "home"), MPLBACKEND="agg")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "arning" not in done.stderr, done.stderr
+        assert "W1" not in done.stderr, done.stderr
+        return done.stdout
+
+    return run
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_example_runs(name: str, tmp_path: Path) -> None:
+def test_example_runs(name: str, finish: Callable[..., str]) -> None:
     arguments, promise = RUNS[name]
-    assert re.search(promise, finish([str(EXAMPLES / f"{name}.py"), *arguments], tmp_path))
+    assert re.search(promise, finish(EXAMPLES / f"{name}.py", *arguments))
 
 
 def test_every_example_is_run_and_short() -> None:
@@ -51,11 +52,11 @@ def test_every_example_is_run_and_short() -> None:
     assert all(len(path.read_text(encoding="utf-8").splitlines()) < 60 for path in EXAMPLES.glob("*.py"))
 
 
-def test_the_notebook_runs_and_holds_no_outputs(tmp_path: Path) -> None:
+def test_the_notebook_runs_and_holds_no_outputs(finish: Callable[..., str]) -> None:
     cells = json.loads((EXAMPLES / "first_steps.ipynb").read_text(encoding="utf-8"))["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
     text = "\n".join(cell["source"] for cell in code)
     assert "EPOCHS = 10" in text
     small = text.replace("EPOCHS = 10", "EPOCHS = 1")
-    assert "of the validation images are right" in finish(["-W", "ignore::UserWarning", "-c", small], tmp_path)
+    assert "of the validation images are right" in finish("-W", "ignore::UserWarning", "-c", small)

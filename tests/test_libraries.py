@@ -2,7 +2,7 @@
 
 import re
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,19 +18,26 @@ PINNED = dict(
 )
 
 
-def told(arguments: str, tmp_path: Path, *absent: str) -> str:
+@pytest.fixture
+def told(forked: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> Callable[..., str]:
     """What `register` raises in a fresh process that imports from `tmp_path` first."""
-    hidden = "".join(f"sys.modules[{name!r}] = None; " for name in absent)
-    code = f"import sys; {hidden}sys.path.insert(0, {str(tmp_path)!r}); import apical\n" + (
-        f"try: apical.register({arguments})\nexcept apical.errors.ApicalError as e: print(type(e).__name__, e)"
-    )
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    def tell(arguments: str, *absent: str) -> str:
+        hidden = "".join(f"sys.modules[{name!r}] = None; " for name in absent)
+        code = f"import sys; {hidden}import apical\n" + (
+            f"try: apical.register({arguments})\nexcept apical.errors.ApicalError as e: print(type(e).__name__, e)"
+        )
+        done = forked("-c", code, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return tell
 
 
-def test_without_any_library_a_sentence_says_what_to_do(tmp_path: Path) -> None:
-    text = told("", tmp_path, *LIBRARIES)
+def test_without_any_library_a_sentence_says_what_to_do(told: Callable[..., str]) -> None:
+    text = told("", *LIBRARIES)
     assert text.startswith("MissingExtraError none of timm, transformers, monai is installed")
-    text = told("'timm'", tmp_path, *LIBRARIES)
+    text = told("'timm'", *LIBRARIES)
     assert text == "LibraryError timm is not installed: pip install timm\n"
 
 
@@ -46,12 +53,14 @@ def test_without_any_library_a_sentence_says_what_to_do(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_library_that_is_not_as_known_is_told(files: dict[str, str], sentence: str, tmp_path: Path) -> None:
+def test_a_library_that_is_not_as_known_is_told(
+    files: dict[str, str], sentence: str, told: Callable[..., str], tmp_path: Path
+) -> None:
     for name, text in files.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    text = told("'timm'", tmp_path)
+    text = told("'timm'")
     assert sentence in text
     assert text.endswith("; apical.register is tested with timm 1.0.30: use act_layer=apical.ADA instead\n")
 

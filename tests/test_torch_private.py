@@ -1,10 +1,6 @@
 """Without torch's private names everything computes the same, bit for bit, by torch's public ways."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -32,14 +28,13 @@ print(json.dumps({"public": public, "losses": losses, "slopes": x.grad.tolist()}
 """
 
 
-def outcome(folder: Path, **more: str) -> dict[str, object]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "APICAL_BACKEND": "composite", **more}
-    command = [sys.executable, "-c", PROGRAM, str(folder)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
+def test_the_public_ways_give_the_same_bits(forked, tmp_path):
+    def outcome(name, **ways):
+        done = forked("-c", PROGRAM, tmp_path / name, cwd=tmp_path, APICAL_BACKEND="composite", **ways)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
 
-
-def test_the_public_ways_give_the_same_bits(tmp_path):
-    private, public = outcome(tmp_path / "private"), outcome(tmp_path / "public", APICAL_TORCH="public")
+    private, public = outcome("private"), outcome("public", APICAL_TORCH="public")
     assert public.pop("public") == ["step", "_backward"]
     assert private.pop("public") == ["_fused_adam_", "run_backward"]
     assert private == public

@@ -6,6 +6,8 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,15 +15,12 @@ import pytest
 from apical import cli
 from apical.cli import tree
 
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
-def apical(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from apical.cli import main; main()", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | environment,
-    )
+
+@pytest.fixture
+def apical(forked: Run, tmp_path: Path) -> Run:
+    return partial(forked, "-c", "from apical.cli import main; main()", cwd=tmp_path)
 
 
 def test_help_maps_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +94,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"apical {package.__version__}\n"
 
 
-def test_env_tells_backend_and_why() -> None:
+def test_env_tells_backend_and_why(apical: Run) -> None:
     result = apical("env")
     assert result.returncode == 0
     assert "backend" in result.stdout
@@ -127,7 +126,7 @@ def test_without_the_lab_the_install_command_is_shown() -> None:
     )
 
 
-def test_demo_prints_and_draws(tmp_path: Path) -> None:
+def test_demo_prints_and_draws(apical: Run, tmp_path: Path) -> None:
     result = apical("demo", "--no-train", "-o", str(tmp_path / "pictures"))
     assert result.returncode == 0, result.stderr
     assert "computes XOR" in result.stdout
@@ -155,7 +154,7 @@ def test_bench_refuses_a_missing_folder(capsys: pytest.CaptureFixture[str], tmp_
     assert "does not exist: create it first" in capsys.readouterr().err
 
 
-def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+def test_debug_shows_the_traceback(apical: Run, tmp_path: Path) -> None:
     result = apical("--debug", "bench", "activations", "--csv", str(tmp_path / "none" / "x.csv"))
     assert "Traceback" in result.stderr
 

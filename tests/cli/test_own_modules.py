@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -42,12 +43,18 @@ train.register_metric(
 """
 
 
-def apical(folder: Path, *commands: str) -> str:
+@pytest.fixture
+def apical(forked: Callable[..., subprocess.CompletedProcess[str]], folder: Path) -> Callable[..., str]:
     """What these commands print in one process that works in the folder; each has to end with 0."""
-    code = f"from apical import cli\nfor words in {[c.split() for c in commands]!r}: assert cli.run(words) == 0, words"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+
+    def run(*commands: str) -> str:
+        each = [command.split() for command in commands]
+        code = f"from apical import cli\nfor words in {each!r}: assert cli.run(words) == 0, words"
+        done = forked("-c", code, cwd=folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
 
 
 @pytest.fixture
@@ -57,17 +64,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_network_unit_data_set_and_metric_of_ones_own_are_trained_and_predict(folder: Path) -> None:
+def test_a_network_unit_data_set_and_metric_of_ones_own_are_trained_and_predict(apical: Callable[..., str]) -> None:
     small = "--data points --model small --unit bump(width=2) --set metric=hits --epochs 3 --lr 0.05 --threads 1"
-    text = apical(folder, f"train {small} -o run --import mine")
+    text = apical(f"train {small} -o run --import mine")
     assert "test hits" in text
-    text = apical(folder, "predict run new.npz --import mine")
+    text = apical("predict run new.npz --import mine")
     assert [line.split()[0] for line in text.splitlines()] == ["sample", "new.npz[0]", "new.npz[1]"]
 
 
-def test_units_and_networks_of_ones_own_are_listed_converted_and_measured(folder: Path) -> None:
+def test_units_and_networks_of_ones_own_are_listed_converted_and_measured(apical: Callable[..., str]) -> None:
     text = apical(
-        folder,
         "units --import mine",
         "models --import mine",
         "convert small --unit bump --import mine",

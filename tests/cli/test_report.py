@@ -1,6 +1,7 @@
 """`apical report` and `apical study watch`."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,15 +11,17 @@ from apical.report.charts import Gallery
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def study(engine_here: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small study that really ran."""
     from apical import study as studies
+    from apical.study.engines.base import ENGINES
 
     folder = tmp_path_factory.mktemp("cli")
     (folder / "own.toml").write_text(OWN, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("APICAL_HOME", str(folder / "home"))
-        studies.run(studies.load(folder / "own.toml"), folder / "studies" / "own", options=studies.Options(workers=1))
+        patch.setitem(ENGINES, "here", engine_here)
+        studies.run(studies.load(folder / "own.toml"), folder / "studies" / "own", engine="here")
     return folder
 
 

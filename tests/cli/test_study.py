@@ -246,18 +246,18 @@ def test_the_whole_demo(there, capsys):
     assert sentence in page
 
 
-def test_parts_are_chosen_on_the_command_line(there, capsys):
+def test_parts_are_chosen_on_the_command_line(there, here, capsys):
     more = FILE.replace("[[rows]]", '[[parts]]\nname = "wide"\ndata = "digits"\nmodel = "mlp-1"\n\n[[rows]]', 1)
     Path("mine.toml").write_text(more)
-    assert cli.run(["study", "run", "mine.toml", "--workers", "1", "--part", "dig*"]) == 0
+    assert cli.run(["study", "run", "mine.toml", "--engine", "here", "--part", "dig*"]) == 0
     assert "2 rows, 2 trials each" in capsys.readouterr().out
     assert cli.run(["study", "run", "mine.toml", "--part", "narrow"]) != 0
     assert "no part is called narrow: it has digits, wide" in capsys.readouterr().err
 
 
-def test_a_directory_here_does_not_hide_the_shipped_study_of_its_name(there, capsys):
+def test_a_directory_here_does_not_hide_the_shipped_study_of_its_name(there, here, capsys):
     """Run where the study directories are, a changed study is the shipped one, changed."""
-    short = ["study", "run", "demo", "--workers", "1", "--set", 'only_rows=["relu"]', "--set", "training.epochs=1"]
+    short = ["study", "run", "demo", "--engine", "here", "--set", 'only_rows=["relu"]', "--set", "training.epochs=1"]
     assert cli.run([*short, "--set", "trials=1", "-d", "demo"]) == 0
     assert cli.run([*short, "--set", "trials=2"]) == 0
     assert "2 trials each, in demo" in capsys.readouterr().out

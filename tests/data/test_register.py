@@ -1,8 +1,5 @@
 """A data set of the user's own by name: added from outside, in one file, and used by a study through `imports`."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -119,15 +116,14 @@ def test_what_is_made_must_be_what_was_registered(make, sentence, home):
         data.load("mine")
 
 
-def test_a_study_names_it_through_imports_and_the_report_shows_it(home, tmp_path):
+def test_a_study_names_it_through_imports_and_the_report_shows_it(home, forked, tmp_path):
     (tmp_path / "my_spirals.py").write_text(SPIRALS)
     (tmp_path / "spirals.toml").write_text(STUDY)
     for command in (
         "study run spirals.toml -d out --workers 1 --import my_spirals",
         "report out -o page",
     ):
-        words = [sys.executable, "-m", "apical", *command.split()]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = forked("-m", "apical", *command.split(), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     page = "".join(p.read_text() for p in (tmp_path / "page").rglob("*.html"))
     assert "Two spirals" in page

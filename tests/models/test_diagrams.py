@@ -1,7 +1,7 @@
 """The committed diagrams are what the script draws of the networks as they are."""
 
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,9 +13,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def drawn(forked: Callable[..., subprocess.CompletedProcess[str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("networks")
-    subprocess.run([sys.executable, DOCS / "draw_networks.py", folder], check=True)
+    assert forked(DOCS / "draw_networks.py", folder, cwd=folder).returncode == 0
     return folder
 
 

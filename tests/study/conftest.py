@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from apical.study import Part, Row, Study
-from apical.study.engines.base import ENGINES, Context, Done, EngineDescriptor, Job
 
 SMALL = """
 title = "small"
@@ -72,33 +71,6 @@ def _make_tiny() -> Callable[..., Study]:
 def tiny() -> Study:
     """Two rows, one of them tuned, on real digits: five trials of a fraction of a second."""
     return make_tiny()
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs are done in this process, one after the other, by a real engine without workers."""
-    monkeypatch.setitem(ENGINES, "here", EngineDescriptor("here", lambda context, options: Here(context)))
-
-
-class Here:
-    """The smallest engine: it does a job when somebody waits for it."""
-
-    workers = 1
-
-    def __init__(self, context: Context) -> None:
-        self.context, self.jobs, self.room = context, list[Job](), 1
-
-    def submit(self, job: Job) -> None:
-        self.jobs, self.room = [*self.jobs, job], 0
-
-    def wait(self, seconds: float) -> list[Done]:
-        from apical.study.worker import work
-
-        jobs, self.jobs, self.room = self.jobs, [], 1
-        return [Done(job, tuple(work(job, self.context))) for job in jobs]
-
-    def close(self, *, stop: bool) -> None:
-        pass
 
 
 @pytest.fixture
