@@ -392,16 +392,29 @@ def _from_named(recipe: Recipe, arrays: Mapping[str, NDArray[Any]], *, origin: o
         names = _class_names(recipe, y, origin)
         y = y.astype(np.int64)
     images = x.dtype == np.uint8 and x.ndim in (3, 4)
+    if not images:
+        x = _finite(x, "inputs", origin)
+    if not names:
+        y = _finite(y, "targets", origin)
     if images:
         x = np.ascontiguousarray(x[:, None] if x.ndim == 3 else np.moveaxis(x, -1, 1) if x.shape[-1] in (1, 3) else x)
     made = Arrays(
-        inputs=x if images else x.astype(np.float32),
-        labels=y if names else y.astype(np.float32),
+        inputs=x,
+        labels=y,
         ids=ids,
         parts=parts_of(ids, given),
         class_names=names,
     )
     return in_memory(replace(recipe, kind="image" if images else "numbers"), made)
+
+
+def _finite(values: NDArray[Any], what: str, origin: object) -> NDArray[np.float32]:
+    """The values as float32, which must hold them all."""
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    if not np.isfinite(narrow).all():
+        raise DataError(f"{origin} has {what} that are not finite numbers, or too large for float32: remove them")
+    return narrow
 
 
 def _class_names(recipe: Recipe, y: NDArray[Any], origin: object) -> tuple[str, ...]:

@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from apical import trust
 from apical.errors import InvalidArgumentError, unknown
+from apical.limits import limit, raise_it
 from apical.nn import Unit, initialise_
 
 Factory = Callable[..., nn.Module]
@@ -138,7 +143,11 @@ def create(name: str, unit: "str | Unit | None", *, seed: int | None = None, **d
         raise InvalidArgumentError(
             f"network {name!r} takes no unit: call apical.convert_(apical.models.create({name!r}, None), '{unit}')"
         )
-    with _seeded(seed):
+    with _limited(name), _seeded(seed):
+        if network.redraw:  # ours: built once without memory, so that the largest layer is refused before it is made
+            with torch.device("meta"):
+                network.factory(**arguments)
+    with _limited(name), _seeded(seed):
         model = network.factory(**arguments)
         if not isinstance(model, nn.Module):
             raise InvalidArgumentError(f"network {name!r} returns {type(model).__name__}, but must return an nn.Module")
@@ -173,6 +182,31 @@ def _checked_dims(name: str, network: Network, dims: dict[str, Any]) -> dict[str
             f"network {name!r} has no dimension {', '.join(map(repr, others))}; available: {takes}"
         )
     return dict(dims)
+
+
+@contextmanager
+def _limited(name: str) -> Iterator[None]:
+    """Refuse a network while it is built, once its weights and buffers are too many: its dimensions may be a file's."""
+    most, numbers, tensors = limit("parameters"), 0, 0
+    pieces = limit("tensors")
+
+    def count(_module: nn.Module, _key: str, tensor: object) -> None:
+        nonlocal numbers, tensors
+        if isinstance(tensor, Tensor):
+            numbers, tensors = numbers + tensor.numel(), tensors + 1
+        if numbers > most or tensors > pieces:
+            what, enough = ("parameters", max(10 * most, numbers)) if numbers > most else ("tensors", 10 * pieces)
+            raise InvalidArgumentError(
+                f"network {name!r} has more than {limit(what):,} {what} with these dimensions: make it smaller or, "
+                f"{raise_it(what, enough)}"
+            )
+
+    hooks = (register_module_parameter_registration_hook(count), register_module_buffer_registration_hook(count))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

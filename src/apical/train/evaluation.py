@@ -24,7 +24,7 @@ from apical.files import read_file
 from apical.train import assessment, checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.loop import collect
-from apical.train.result import TrialResult
+from apical.train.result import TrialResult, check_outputs
 from apical.train.session import Feed, build, evaluation_batch
 from apical.train.trial import allow_spec, open_data
 
@@ -56,8 +56,10 @@ class TestResult:
             arrays = files.read_npz(path, what="outputs", follow=False)
         except DataError as error:
             raise CheckpointError(str(error)) from error
-        if {"ids", "labels", "outputs"} - arrays.keys():
-            raise CheckpointError(f"{path} is not what `evaluate` writes: it has {', '.join(arrays)}")
+        try:
+            check_outputs(arrays)
+        except ValueError as error:
+            raise CheckpointError(f"{path} is not what `evaluate` writes: {error}") from error
         scores = _scores(arrays["outputs"], arrays["labels"]) | _measured(arrays, path)
         known = {name: arrays[name] for name in ("ids", "labels", "outputs")}
         return cls(directory=Path(directory), **known, scores=scores)
@@ -190,7 +192,7 @@ def _check_input(result: TrialResult) -> None:
         shape, classes, seen = about["shape"], about["classes"], about.get("range", (0, 0))
         numbers = (*asdict(how).values(), *seen)
         sound = (
-            isinstance(about["dims"], dict)
+            _own_dims(result)
             and all(type(n) is int and n > 0 for n in shape)
             and len(shape) == {"Images": 3, "Numbers": len(shape)}.get(about["kind"], 1)
             and prod(shape) <= LIMIT
@@ -204,6 +206,13 @@ def _check_input(result: TrialResult) -> None:
         sound = False
     if not sound:
         raise CheckpointError(f"the result in {result.directory} does not say how samples become inputs: it is damaged")
+
+
+def _own_dims(result: TrialResult) -> bool:
+    """True where the dimensions of the network are those of the spec, and sizes that follow from the data."""
+    dims, spec = result.input["dims"], result.spec.as_dict()["dims"]
+    others = [dims[name] for name in dims if name not in spec]
+    return {**dims, **spec} == dims and all(type(n) is int and 0 < n <= LIMIT for n in others)
 
 
 @contextmanager

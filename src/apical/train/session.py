@@ -20,11 +20,11 @@ from apical.errors import CheckpointError, InvalidArgumentError
 from apical.models.registry import find
 from apical.nn import initialise_, scale_to_data_
 from apical.train import checkpoint, losses, metrics
-from apical.train.checkpoint import copy_into
+from apical.train.checkpoint import check_fit, copy_into
 from apical.train.devices import SingleDevice
 from apical.train.dynamics import learned_values
 from apical.train.optimisation import load_state, optimiser_of, set_rate, state_of
-from apical.train.result import LAST, State, timing
+from apical.train.result import LAST, Position, State, check, timing
 from apical.train.spec import Execution, TrialSpec
 
 
@@ -145,6 +145,11 @@ class Session:
         if not path.exists():
             return False
         stored = checkpoint.load(path)
+        with checkpoint.reading(path):
+            self._restore(path, stored)
+        return True
+
+    def _restore(self, path: Path, stored: checkpoint.Checkpoint) -> None:
         facts = self._checked(path, stored.facts)
         copy_into(self.state(), stored.part("model"), what=str(path))
         load_state(self.torch_optimiser, stored.part("optimiser"))
@@ -153,11 +158,12 @@ class Session:
         self.history, self.timings, self.dynamics = facts["history"], facts["timings"], facts["dynamics"]
         self.best = facts["best"]
         self.best_weights = stored.part("model" if self._best_is_now() else "best")
+        if self.best_weights or self.best["epoch"]:
+            check_fit(self.state(), self.best_weights, what=str(path))
         self.runtime.load_state(facts["precision"])
         states = stored.part("random")
         if states["cpu"].shape[0] == self.runtime.world:
             restore_rng({name: t[self.runtime.rank] for name, t in states.items()}, self.runtime.device)
-        return True
 
     def _best_is_now(self) -> bool:
         return bool(self.batch == 0 and self.best["epoch"] == self.epoch and self.epoch > 0)
@@ -175,6 +181,9 @@ class Session:
         missing = self._facts().keys() - facts.keys()
         if missing:
             raise checkpoint.damaged(path, f"it lacks {', '.join(sorted(missing))}")
+        check(Position, facts, self.spec.epochs)
+        if facts["batch"] > len(self.train) or len(facts["history"]) != facts["epoch"]:
+            raise checkpoint.damaged(path, f"it stands at epoch {facts['epoch']:,}, batch {facts['batch']:,}")
         return facts
 
 
