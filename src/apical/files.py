@@ -543,7 +543,7 @@ def open_image(data: bytes, *, origin: object, mode: str | None = "RGB") -> "Ima
     Without a mode, the header alone is read: size and mode are known.
     """
     refuse_placeholder(data, origin)
-    pillow = imports.optional("PIL.Image", extra="lab")
+    pillow: Any = imports.optional("PIL.Image", extra="lab")
     most = limit("pixels")
     if most > (pillow.MAX_IMAGE_PIXELS or most):  # the user's word counts for Pillow too
         pillow.MAX_IMAGE_PIXELS = most

@@ -442,10 +442,12 @@ def _join(
     if not pieces:
         raise DataError(f"{origin} needs arrays {NAMED}; it has {', '.join(arrays) or 'none'}")
     for x, y, _ in pieces:
-        if x.ndim < 2 or y.ndim < 1 or len(x) != len(y) or not len(x) or x.shape[1:] != pieces[0][0].shape[1:]:
+        if x.ndim < 2 or y.ndim < 1 or len(x) != len(y) or not x.size or x.shape[1:] != pieces[0][0].shape[1:]:
             raise DataError(f"{origin} has inputs of shape {x.shape} and labels of shape {y.shape}: they do not fit")
-        if x.dtype.kind not in "iufb" or y.dtype.kind not in "iufb" or (y.dtype.kind == "i" and y.min() < 0):
+        if x.dtype.kind not in "iufb" or y.dtype.kind not in "iufb":
             raise DataError(f"{origin} has inputs of type {x.dtype} and labels of type {y.dtype}: numbers are needed")
+        if y.dtype.kind == "i" and y.min() < 0:
+            raise DataError(f"{origin} has the class {y.min()}: classes are numbered 0, 1, 2, ...; a target is a float")
     x, y = (np.concatenate([p[k] for p in pieces]) for k in (0, 1))
     given = None if pieces[0][2] < 0 else np.concatenate([np.full(len(p[0]), p[2]) for p in pieces])
     return x, y, given

@@ -198,7 +198,7 @@ def _check_input(result: TrialResult) -> None:
             and prod(shape) <= LIMIT
             and len(seen) == 2
             and all(isinstance(n, int | float) for n in numbers)
-            and getattr(how, "divisor", 1) > 0
+            and (about["kind"] != "Images" or about["settings"]["divisor"] > 0)
             and 0 <= getattr(how, "pad", 0) <= LARGEST_PAD
             and (classes is None or all(isinstance(name, str) for name in classes))
         )

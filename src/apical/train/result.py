@@ -80,6 +80,10 @@ class Position(_Checked):
     precision: dict[str, Any]
 
 
+class _Input(_Checked):
+    classes: list[str] | None = None
+
+
 class _Result(_Checked):
     state: Literal["done", "diverged", "stopped"]
     reason: str = ""
@@ -90,7 +94,7 @@ class _Result(_Checked):
     parameters: Whole
     environment: dict[str, str]
     data: dict[str, Any]
-    input: dict[str, Any]
+    input: _Input
 
 
 def check(schema: type[BaseModel], values: Any, epochs: int) -> None:
