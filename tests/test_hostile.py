@@ -354,7 +354,7 @@ def test_tensors_of_a_checkpoint_that_do_not_fit_are_one_sentence(start, how, st
     if how == "gone":
         del tensors[name]
     else:
-        tensors[name] = torch.zeros(3, dtype=torch.int16) if how == "another type" else torch.zeros(2, 2, 2)
+        tensors[name] = torch.zeros(1, 3, dtype=torch.int16) if how == "another type" else torch.zeros(1, 2, 2)
     checkpoint.save(here / LAST, tensors, facts)
     if start == "optimiser:" and how == "gone":
         pytest.skip("an optimizer without a state starts it anew")

@@ -60,9 +60,7 @@ class StudyError(ApicalError, ValueError):
     """A study file that is wrong, or a study that cannot be planned or read; the message lists every fault."""
 
 
-_HIDDEN = re.compile(
-    "[\\x00-\\x1f\\x7f-\\x9f\\xad\\u061c\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ud800-\\udfff]"
-)
+_HIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufeff\ud800-\udfff]")
 """Characters that move the cursor, colour the screen, end a line or change the direction of what follows."""
 
 
