@@ -17,10 +17,11 @@ import pytest
 import torch
 
 import apical
-from apical import cli, files, limits, models, study
-from apical.errors import CheckpointError, DataError, InvalidArgumentError, StudyError, visible
+from apical import cli, data, files, limits, models, study
+from apical.errors import ApicalError, CheckpointError, DataError, InvalidArgumentError, StudyError, visible
 from apical.report import writing
 from apical.study.config.loading import load
+from apical.study.cost import step_alone
 from apical.study.directory import Header, Store
 from apical.study.plan import plan
 from apical.study.state import DAMAGED, read_facts, scores
@@ -92,7 +93,7 @@ def test_lists_and_texts_of_a_trial_have_their_bounds(fields, words):
             ("trials = 3", "trials = 3\n[training]\nepochs = 10000000"),
             "epochs is 10000000, but must be at most 1000000",
         ),
-        (("trials = 3", "trials = 3\n[training]\npad = 100000"), "pad is 100000, but must be at most 1024"),
+        (("trials = 3", "trials = 3\n[training]\npad = 100000"), "pad is 100000, but must be at most 256"),
         (("width = 2", "width = 5000000"), "dims.width is 5000000, but must be"),
         (("{more}", "x = 1e300"), r"rows\[2\].x: input should be less than or equal to"),
         (("{more}", "tune.alpha = [1e300]"), r"tune.alpha\[1\]: 1e\+300 is a number that must lie between"),
@@ -143,6 +144,24 @@ def test_a_network_is_refused_before_it_is_made(monkeypatch):
     with pytest.raises(InvalidArgumentError, match=r"more than 50 tensors .*--limits tensors=500"):
         models.create("mlp-deep", "relu", width=2, depth=1_000_000)
     models.create("mlp-1", "relu")
+
+
+@pytest.mark.parametrize(
+    ("dims", "words"),
+    [
+        ({"inputs": 3}, r"network 'mlp-1' does not take inputs of shape \(1, 8, 8\)"),
+        ({"outputs": 2}, r"gives outputs of shape \(2, 2\), but the loss"),
+        ({"outputs": -1}, r"network 'mlp-1' cannot be built with .*outputs=-1"),
+        ({"outputs": 1.5}, "cannot be built with .*outputs=1.5"),
+        ({"inputs": "x"}, "cannot be built with .*inputs='x'"),
+    ],
+)
+def test_dimensions_that_do_not_fit_are_one_sentence(dims, words, tmp_path):
+    spec = TrialSpec(data="digits", model="mlp-1", dims=dims, epochs=1)
+    with pytest.raises(ApicalError, match=words):
+        run(spec, Execution(threads=1), tmp_path / "run")
+    with pytest.raises(ApicalError, match=words):
+        step_alone(spec, data.load("digits"))
 
 
 def test_padding_makes_no_giant_samples(tmp_path, monkeypatch):
@@ -424,7 +443,9 @@ def test_csv_is_written_in_one_place():
 
 
 def test_a_cell_is_no_formula():
-    rows = [["=cmd()", "+1+1", "-2", "@x", "\tx", "-0.5", "1e-3", "-inf", -0.5, None, "a\x1b", "plain, text"]]
+    rows = [
+        ["=cmd()", "+1+1", "-2", "@x", "\tx", "-0.5", "1e-3", "-inf", np.float64(-0.5), None, "a\x1b", "plain, text"]
+    ]
     written = files.csv_text([f"={k}" for k in range(12)], rows)
     head, line = csv.reader(io.StringIO(written))
     assert head[0] == "'=0"

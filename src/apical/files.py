@@ -367,7 +367,7 @@ def csv_text(heads: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def _cell(value: Any) -> Any:
     if not isinstance(value, str):
-        return "" if value is None else repr(value) if isinstance(value, float) else value
+        return "" if value is None else float.__repr__(value) if isinstance(value, float) else value  # numpy's too
     text = visible(value)
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 

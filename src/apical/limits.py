@@ -36,7 +36,7 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "milestones": (0, _LARGE),
     "batch": (1, 1 << 24),
     "samples": (1, 1 << 40),
-    "pad": (0, 1_024),
+    "pad": (0, 256),
     "size": (1, 16_384),
     "learning_rate": (1e-12, 1e6),
     "decay": (1e-12, 1e6),

@@ -15,7 +15,7 @@ from torch.nn.modules.module import (
 )
 
 from apical import trust
-from apical.errors import InvalidArgumentError, unknown
+from apical.errors import ApicalError, InvalidArgumentError, unknown
 from apical.limits import limit, raise_it
 from apical.nn import Unit, initialise_
 
@@ -143,10 +143,8 @@ def create(name: str, unit: "str | Unit | None", *, seed: int | None = None, **d
         raise InvalidArgumentError(
             f"network {name!r} takes no unit: call apical.convert_(apical.models.create({name!r}, None), '{unit}')"
         )
-    with _limited(name), _seeded(seed):
-        if network.redraw:  # ours: built once without memory, so that the largest layer is refused before it is made
-            with torch.device("meta"):
-                network.factory(**arguments)
+    if network.redraw:
+        _rehearse(name, network.factory, arguments)
     with _limited(name), _seeded(seed):
         model = network.factory(**arguments)
         if not isinstance(model, nn.Module):
@@ -182,6 +180,18 @@ def _checked_dims(name: str, network: Network, dims: dict[str, Any]) -> dict[str
             f"network {name!r} has no dimension {', '.join(map(repr, others))}; available: {takes}"
         )
     return dict(dims)
+
+
+def _rehearse(name: str, factory: Factory, arguments: dict[str, Any]) -> None:
+    """Build one of our networks without memory, so that what is too large or makes no sense is refused before."""
+    try:
+        with _limited(name), torch.device("meta"):
+            factory(**arguments)
+    except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError) as error:
+        if isinstance(error, ApicalError):
+            raise
+        dims = ", ".join(f"{key}={value!r:.40}" for key, value in arguments.items() if key != "unit")
+        raise InvalidArgumentError(f"network {name!r} cannot be built with {dims}: {error!s:.200}") from error
 
 
 @contextmanager

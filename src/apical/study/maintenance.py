@@ -92,7 +92,7 @@ def _learned(trial: TrialRecord) -> float | None:
 
 def _write_csv(rows: Rows, path: Path) -> None:
     heads = list(rows[0]) if rows else []
-    text = files.csv_text(heads, ([row[name] for name in heads] for row in rows))
+    text = files.csv_text(heads, ([row.get(name) for name in heads] for row in rows))
     files.write(path, text.encode(), durable=False)
 
 

@@ -21,6 +21,7 @@ from apical.data.images import bits, decode_image
 from apical.data.text import VOCABULARY, encode
 from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError
 from apical.files import read_file
+from apical.limits import BOUNDS
 from apical.train import assessment, checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.loop import collect
@@ -145,7 +146,6 @@ def _scores(outputs: NDArray[np.float32], labels: NDArray[Any]) -> dict[str, flo
 # `predict`: a trained network on new samples, treated as its own data was.
 
 LIMIT = 1 << 28
-LARGEST_PAD = 1 << 12
 AT_ONCE = 64
 _KINDS: dict[str, Any] = {
     "Images": kinds.Images,
@@ -199,7 +199,7 @@ def _check_input(result: TrialResult) -> None:
             and len(seen) == 2
             and all(isinstance(n, int | float) for n in numbers)
             and (about["kind"] != "Images" or about["settings"]["divisor"] > 0)
-            and 0 <= getattr(how, "pad", 0) <= LARGEST_PAD
+            and 0 <= getattr(how, "pad", 0) <= BOUNDS["pad"][1]
             and (classes is None or all(isinstance(name, str) for name in classes))
         )
     except (KeyError, TypeError, AttributeError):

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from apical import models
 from apical.data import Batches, DataSet, Split
 from apical.data.randomness import number
-from apical.errors import CheckpointError, InvalidArgumentError
+from apical.errors import ApicalError, CheckpointError, InvalidArgumentError, TrainingError
+from apical.files import one_line
 from apical.models.registry import find
 from apical.nn import initialise_, scale_to_data_
 from apical.train import checkpoint, losses, metrics
@@ -66,9 +67,7 @@ class Session:
     def check(self) -> None:
         """Refuse a network that does not fit its loss, before the first step; dropout and norms see nothing of it."""
         inputs, labels = next(self.validation.epoch())
-        self.network.eval()
-        with torch.no_grad():
-            self.loss_function.check_outputs(self.network(inputs[:2]), labels[:2], self.classes)
+        refuse_misfit(self.spec, self.network, inputs[:2], labels[:2], self.classes)
 
     # --- where it stands -----------------------------------------------------------------------------------------
 
@@ -227,6 +226,21 @@ def unsafe_with_channels_last(network: nn.Module) -> str | None:
 def json_number(value: float) -> float | None:
     """A value for JSON, which knows no NaN and no infinity."""
     return value if isfinite(value) else None
+
+
+def refuse_misfit(spec: TrialSpec, network: nn.Module, inputs: Tensor, labels: Tensor, classes: int | None) -> None:
+    """Refuse a network that does not take the inputs, or whose outputs do not fit the loss."""
+    network.eval()
+    try:
+        with torch.no_grad():
+            outputs = network(inputs)
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        if isinstance(error, ApicalError):
+            raise
+        raise TrainingError(
+            f"network {spec.model!r} does not take inputs of shape {tuple(inputs.shape[1:])}: {one_line(error)}"
+        ) from error
+    losses.find(spec.loss).check_outputs(outputs, labels, classes)
 
 
 # The network of a trial: built by its name, made to fit the data, drawn from the trial's seed.
