@@ -549,7 +549,7 @@ def open_image(data: bytes, *, origin: object, mode: str | None = "RGB") -> "Ima
         pillow.MAX_IMAGE_PIXELS = most
     name = next((name for start, name in DECODERS.items() if data.startswith(start)), None)
     if name is None:
-        kinds = ", ".join(dict.fromkeys(DECODERS.values()))
+        kinds = ", ".join(dict.fromkeys(DECODERS.values())).upper()
         raise DataError(f"{origin} is a damaged image, or none: its first bytes are those of no {kinds} file")
     try:
         image: Image = _decoder(name)(io.BytesIO(data))
