@@ -23,7 +23,7 @@ import pytest
 from PIL import Image
 
 import apical
-from apical import cli, data, files, study
+from apical import cli, data, files, limits, study
 from apical.convert.record import read_document
 from apical.data.archives import Budget, unpack
 from apical.data.audio import decode_wav
@@ -476,13 +476,13 @@ def test_sound_is_decoded_as_far_as_it_is_needed():
 
 
 def test_limits_are_raised_by_one_option_or_variable(monkeypatch, capsys):
-    assert files.limit("pixels") == 80_000_000
+    assert limits.limit("pixels") == 80_000_000
     monkeypatch.setenv("APICAL_LIMITS", "pixels=5, files=7")
-    assert (files.limit("pixels"), files.limit("files", 9), files.limit("unpacked", 9)) == (5, 7, 9)
+    assert (limits.limit("pixels"), limits.limit("files", 9), limits.limit("unpacked", 9)) == (5, 7, 9)
     for text in ("pixels", "pixels=", "pixels=-1", "pixel=5", "pixels=1e9", "pixels=" + "9" * 30):
         monkeypatch.setenv("APICAL_LIMITS", text)
         with pytest.raises(InvalidArgumentError, match="write name=number"):
-            files.limit("pixels")
+            limits.limit("pixels")
         assert cli.run(["data", "show", "digits", "-o", "x.png", "--limits", text]) == 1
 
 
@@ -626,7 +626,7 @@ def test_the_table_of_readers_names_every_reader_and_its_limits():
                  "gunzip", "parse_json", "parse_toml", "parse_csv", "read_file", "copy_folder"):  # fmt: skip
         assert f"`{name}`" in page, name
         assert hasattr(files, name)
-    for number in (*files.RAISED.values(), files.DEPTH, files.ITEMS, files.ROWS, files.LIMIT, files.WEIGHTS_LIMIT):
+    for number in (*limits.RAISABLE.values(), files.DEPTH, files.ITEMS, files.ROWS, files.LIMIT, files.WEIGHTS_LIMIT):
         assert f"{number:,}" in page, number
 
 

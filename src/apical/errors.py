@@ -1,5 +1,6 @@
 """What apical raises: every message is one sentence that says what, which value, what is allowed, what to do."""
 
+import re
 from collections.abc import Iterable
 
 
@@ -57,6 +58,22 @@ class AlreadyEvaluatedError(TrainingError):
 
 class StudyError(ApicalError, ValueError):
     """A study file that is wrong, or a study that cannot be planned or read; the message lists every fault."""
+
+
+_HIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufeff\ud800-\udfff]")
+"""Characters that move the cursor, colour the screen, end a line or change the direction of what follows."""
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """Text for a terminal or page: hidden characters as their escapes, line ends too unless `lines` are kept.
+
+    Names and reasons may come from anybody's file. They are kept as they are read, and filtered where they are shown.
+
+    Examples:
+        >>> visible("a\\x1b[2Jb")
+        'a\\\\x1b[2Jb'
+    """
+    return _HIDDEN.sub(lambda m: m[0] if lines and m[0] == "\n" else m[0].encode("unicode_escape").decode(), text)
 
 
 def unknown(what: str, name: object, known: Iterable[str], more: str = "") -> str:

@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, and are read without trust. All results go through here.
 
 Every reader of bytes that may come from elsewhere is in this module, with its limits; docs/security.md has the table.
+`apical.limits` has the bounds of what the bytes ask for.
 `write` fills a temporary file beside its target, brings it to disk, and gives it the target's name in one step: a
 crash, a full disk or another process leaves the old file or the new one, never a part of one. It raises OSError; `save`
 raises a CheckpointError instead, and `using` turns what happens to a study directory into a StudyError.
@@ -24,7 +25,7 @@ import tarfile
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import cache
@@ -35,7 +36,8 @@ from secrets import token_hex
 from typing import IO, TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from apical import imports
-from apical.errors import CheckpointError, DataError, InvalidArgumentError, StudyError
+from apical.errors import CheckpointError, DataError, StudyError, visible
+from apical.limits import limit, raise_it
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,15 +49,6 @@ LIMIT: Final = 1 << 26
 """Bytes; a larger file was not written by apical."""
 DEPTH, ITEMS, WHOLE, ROWS, ENTRIES = 64, 4_000_000, 1 << 64, 5_000_000, 10_000
 """Of JSON and TOML: levels, values, and the size of whole numbers; lines of CSV; files of a trial."""
-LIMITS: Final = "APICAL_LIMITS"
-RAISED: Final = {
-    "pixels": 80_000_000,
-    "unpacked": 20 << 30,
-    "files": 500_000,
-    "array": 1 << 34,
-    "outputs": 1 << 31,
-}
-"""Pixels of an image, bytes and files of an archive, bytes of all arrays of an .npz, and of those of a tested trial."""
 CHUNK: Final = 1 << 20
 THREADS: Final = 16
 FATAL: Final = (
@@ -357,6 +350,28 @@ def parse_csv(text: str) -> list[list[str]]:
         raise ValueError(str(error)) from error
 
 
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|[-+]?(nan|inf)", re.IGNORECASE)
+
+
+def csv_text(heads: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """A table as CSV. Numbers are as Python writes them, which reads back equal; None is empty.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe in front: names may come from anybody's file.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([_cell(value) for value in row] for row in (heads, *rows))
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return "" if value is None else float.__repr__(value) if isinstance(value, float) else value  # numpy's too
+    text = visible(value)
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
 def _countable(text: str) -> None:
     if text.count(",") + text.count("[") + text.count("{") > ITEMS:
         raise ValueError(f"it has more than {ITEMS:,} values")
@@ -393,34 +408,6 @@ def _bounded(values: Any) -> Any:
             return values
         level = deeper
     raise ValueError(f"it is nested deeper than {DEPTH} levels")
-
-
-# --- limits that a user may raise -------------------------------------------------------------------------------------
-
-
-def limit(name: str, default: int | None = None) -> int:
-    """How much of `name` (see RAISED) is decoded: what the user set by `--limits` or APICAL_LIMITS, or the default."""
-    given = _given(os.environ.get(LIMITS, ""))
-    return given.get(name, RAISED[name] if default is None else default)
-
-
-@cache
-def _given(text: str) -> dict[str, int]:
-    given = {}
-    for pair in filter(None, text.split(",")):
-        name, _, number = (part.strip() for part in pair.partition("="))
-        if name not in RAISED or not (number.isascii() and number.isdigit() and 0 < len(number) < 19):
-            raise InvalidArgumentError(
-                f"the limit {pair!r} is unknown: write name=number, with one of {', '.join(RAISED)}, as in "
-                f"pixels={RAISED['pixels']}"
-            )
-        given[name] = int(number)
-    return given
-
-
-def raise_it(name: str, value: int) -> str:
-    """How to raise a limit, for the end of a sentence."""
-    return f"if you trust it, raise the limit with --limits {name}={value} or {LIMITS}={name}={value}"
 
 
 # --- where apical keeps things ----------------------------------------------------------------------------------------
@@ -556,13 +543,13 @@ def open_image(data: bytes, *, origin: object, mode: str | None = "RGB") -> "Ima
     Without a mode, the header alone is read: size and mode are known.
     """
     refuse_placeholder(data, origin)
-    pillow = imports.optional("PIL.Image", extra="lab")
+    pillow: Any = imports.optional("PIL.Image", extra="lab")
     most = limit("pixels")
     if most > (pillow.MAX_IMAGE_PIXELS or most):  # the user's word counts for Pillow too
         pillow.MAX_IMAGE_PIXELS = most
     name = next((name for start, name in DECODERS.items() if data.startswith(start)), None)
     if name is None:
-        kinds = ", ".join(dict.fromkeys(DECODERS.values()))
+        kinds = ", ".join(dict.fromkeys(DECODERS.values())).upper()
         raise DataError(f"{origin} is a damaged image, or none: its first bytes are those of no {kinds} file")
     try:
         image: Image = _decoder(name)(io.BytesIO(data))

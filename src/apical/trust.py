@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from apical import files, imports
-from apical.errors import InvalidArgumentError, UntrustedError
+from apical.errors import InvalidArgumentError, UntrustedError, visible
 
 ALL: Final = "*"
 """Stands for every module: `--trust`."""
@@ -161,9 +161,9 @@ def _ask(path: Path, modules: list[str]) -> bool:
         return False
     if _answer(path).get("modules") == origins:
         return False  # it was answered with no
-    print(f"{path.name} names code that would run as a program:", file=sys.stderr)
+    print(f"{visible(path.name)} names code that would run as a program:", file=sys.stderr)
     for name, origin in origins.items():
-        print(f"  {name}: {origin}", file=sys.stderr)
+        print(visible(f"  {name}: {origin}"), file=sys.stderr)
     print("Allow it, now and as long as the study file stays as it is? [y/N] ", end="", file=sys.stderr, flush=True)
     yes = sys.stdin.readline().strip().lower() in ("y", "yes")
     remember(path, modules, yes=yes)

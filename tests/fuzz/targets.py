@@ -25,7 +25,7 @@ from apical.study.directory import COMMANDS, STUDY, Store
 from apical.study.leases import Leases
 from apical.study.plan import plan
 from apical.study.results import read_outputs, scores
-from apical.study.state import Facts, Index, read_facts, workers_of
+from apical.study.state import Facts, Index, read_facts, snapshot, workers_of
 from apical.train import TestResult, TrialResult, TrialSpec, checkpoint
 from apical.train.evaluation import _check_input
 from apical.train.result import stored_spec
@@ -33,7 +33,7 @@ from apical.train.result import stored_spec
 CORPUS = Path(__file__).parent / "corpus"
 KEY = "0" * 64
 _PLACE = Path(tempfile.mkdtemp(prefix="apical-fuzz-"))
-LIMITS = "array=1000000,outputs=1000000"
+LIMITS = "array=1000000,outputs=1000000,trials=2000"
 """APICAL_LIMITS while targets run: what is larger is refused, and not what is looked for."""
 
 
@@ -80,7 +80,9 @@ def study_directory(data: bytes) -> None:
     (here / COMMANDS).write_bytes(data)
     store = Store.open(here)
     store.commands()
-    Study.from_dict(store.header.study)
+    planned = plan(store.study, tune_trials=store.header.tune_trials)
+    assert len(planned.tuning) <= planned.count
+    snapshot(planned, store, trust=False)
 
 
 def weights(data: bytes) -> None:

@@ -68,7 +68,7 @@ def test_a_study_without_a_question_is_written_as_before(write: Write) -> None:
             "question.metric: 'corruption-accuracy' is measured by 'corruptions': add it to training.robustness",
         ),
         (("effect = 0.01", "effect = 0.005"), "question: trials is 10, but an effect of 0.005 with a"),
-        (("effect = 0.01", "effect = 0"), "question.effect: input should be greater than 0, not 0"),
+        (("effect = 0.01", "effect = 0"), "question.effect: input should be greater than or equal to 0.000000001"),
         (('yes = "It is."\n', ""), "question.yes: it is missing"),
         (("asks", "ask"), "question.ask: there is no such field: did you mean 'asks'?"),
     ],

@@ -5,8 +5,6 @@ A ratio is the median of the per-round ratios, with the interval that holds the 
 (order statistics of the sign test).
 """
 
-import csv
-import io
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from math import floor, sqrt
 from statistics import median
 
 from apical.errors import InvalidArgumentError
+from apical.files import csv_text
 
 Work = Callable[[], object]
 
@@ -140,13 +139,11 @@ def as_text(timings: Sequence[Timing]) -> str:
 
 def as_csv(timings: Sequence[Timing]) -> str:
     """The timings as CSV for programs."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     shares = any(t.share is not None for t in timings)
     head = ("case", "candidate", "reference", "microseconds", "ratio", "low", "high", "rounds")
-    writer.writerow((*head, *(["share"] * shares)))
+    rows = []
     for t in timings:
         numbers = (f"{v:.6g}" for v in (t.microseconds, t.ratio, t.low, t.high))
         share = "" if t.share is None else f"{t.share:.6g}"
-        writer.writerow((t.case, t.candidate, t.reference, *numbers, t.rounds, *([share] * shares)))
-    return text.getvalue()
+        rows.append((t.case, t.candidate, t.reference, *numbers, t.rounds, *([share] * shares)))
+    return csv_text((*head, *(["share"] * shares)), rows)

@@ -6,8 +6,9 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
+from typing import TextIO
 
-from apical.errors import ApicalError, MissingExtraError, unknown
+from apical.errors import ApicalError, MissingExtraError, unknown, visible
 
 JOBS = {
     "Start here": {
@@ -38,6 +39,11 @@ COMMANDS = {name: summary for job in JOBS.values() for name, summary in job.item
 INTERRUPTED = 130
 
 
+def echo(*values: object, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
+    """`print`, for commands: what a name in a file could do to a terminal is shown instead of done."""
+    print(visible(sep.join(map(str, values)), lines=True), end=end, file=file, flush=flush)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
     try:
@@ -54,23 +60,23 @@ def run(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     arguments = [a for a in arguments if a != "--debug"]
     if not arguments or arguments[0] in ("--help", "-h"):
-        print(overview())
+        echo(overview())
         return 0
     if arguments[0] == "--version":
-        print(f"apical {version('apical')}")
+        echo(f"apical {version('apical')}")
         return 0
     if arguments[0] not in COMMANDS:
-        print(f"apical: {unknown('command', arguments[0], COMMANDS, 'see apical --help')}", file=sys.stderr)
+        echo(f"apical: {unknown('command', arguments[0], COMMANDS, 'see apical --help')}", file=sys.stderr)
         return 2
     try:
         return _run_command(arguments[0], arguments[1:])
     except ApicalError as error:
         if debug:
             raise
-        print(f"apical: {error}", file=sys.stderr)
+        echo(f"apical: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("apical: interrupted", file=sys.stderr)
+        echo("apical: interrupted", file=sys.stderr)
         return INTERRUPTED
 
 

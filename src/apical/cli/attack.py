@@ -1,6 +1,5 @@
 """`apical attack`."""
 
-import csv
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,13 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from apical import files, trust
-from apical.cli.options import Import, Limits, Root, Trust, aligned, command, shown
-from apical.errors import InvalidArgumentError
+from apical.cli import echo
+from apical.cli.options import Import, Limits, Root, Screen, Trust, aligned, command, shown
+from apical.errors import ApicalError, InvalidArgumentError
 
 if TYPE_CHECKING:  # they need torch, and `--help` does not
+    from torch import nn
+
     from apical.robustness import AttackResult
     from apical.train.assessment import Subject
 
@@ -74,18 +75,18 @@ def attack(
             subject, samples=samples, attacks=_names(attacks), progress=tell,
             eps=eps, steps=steps, restarts=restarts, queries=queries, seed=seed,
         )  # fmt: skip
-    print(
+    echo(
         aligned(
             [("none", _percent(result.clean_accuracy)), *((n, _percent(result.accuracy(n))) for n in result.survived)]
         )
     )
-    print(f"{result.summary}.")
+    echo(f"{result.summary}.")
     if json_ is not None:
         files.save(json_, (json.dumps(result.as_dict(), indent=2) + "\n").encode())
-        print(f"wrote {json_}")
+        echo(f"wrote {json_}")
     if csv_ is not None:
         _write_csv(csv_, subject, result)
-        print(f"wrote {csv_}: {len(result.clean)} samples")
+        echo(f"wrote {csv_}: {len(result.clean)} samples")
 
 
 def _run(folder: str, source: Path | None, weights: Path | None, data: str | None) -> "Subject":
@@ -113,12 +114,40 @@ def _factory(path: str, weights: Path | None, name: str | None, root: Path | Non
     from apical.train.losses import log_probabilities  # noqa: PLC0415
 
     trust.grant(path)
-    network = trust.factory(path, "network")()
+    network = _called(path)
     try:
         network.load_state_dict(files.read_weights(weights, follow=True))
     except (RuntimeError, OSError, ValueError) as error:
         raise InvalidArgumentError(f"{weights} does not fit {path}: {files.one_line(error)}") from error
-    return Subject(network.eval(), log_probabilities, load(name, root).validation)
+    subject = Subject(network.eval(), log_probabilities, load(name, root).validation)
+    try:
+        answers = subject.logits(subject.pixels(1))
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+        if isinstance(error, ApicalError):
+            raise
+        raise InvalidArgumentError(f"{path} does not take the images of {name}: {files.one_line(error)}") from error
+    if answers.ndim != 2 or answers.shape[1] < 2:
+        raise InvalidArgumentError(
+            f"{path} answers an image of {name} with shape {tuple(answers.shape)}, but a classifier gives (n, classes)"
+        )
+    return subject
+
+
+def _called(path: str) -> "nn.Module":
+    """The network that a factory makes."""
+    from torch import nn  # noqa: PLC0415
+
+    factory = trust.factory(path, "network")
+    try:
+        network = factory()
+    except Exception as error:  # it is the user's own code, and may raise anything
+        raise InvalidArgumentError(
+            f"{path} cannot be called without arguments ({type(error).__name__}: {files.one_line(error)}): "
+            "name a function that makes the network"
+        ) from error
+    if not isinstance(network, nn.Module):
+        raise InvalidArgumentError(f"{path} returns {type(network).__name__}, but must return an nn.Module")
+    return network
 
 
 def _names(text: str | None) -> list[str]:
@@ -132,7 +161,7 @@ def _percent(share: float) -> str:
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int, int], None]]:
     """Live on a terminal; elsewhere a line for each attack that is done, on stderr."""
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Screen(stderr=True)
     with console.status("", refresh_per_second=4) as status:
 
         def tell(name: str, done: int, count: int) -> None:
@@ -148,7 +177,5 @@ def _write_csv(path: Path, subject: "Subject", result: "AttackResult") -> None:
     ids = subject.split.ids[subject.positions(len(result.clean))]
     labels = subject.labels(len(result.clean)).tolist()
     columns = [result.clean.int().tolist(), *(right.int().tolist() for right in result.survived.values())]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["id", "label", "right", *result.survived])
-        writer.writerows(zip(ids.tolist(), labels, *columns, strict=True))
+    rows = zip(ids.tolist(), labels, *columns, strict=True)
+    files.save(path, files.csv_text(["id", "label", "right", *result.survived], rows).encode())

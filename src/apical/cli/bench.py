@@ -7,6 +7,7 @@ import typer
 from rich.progress import Progress
 
 from apical import bench, env
+from apical.cli import echo
 from apical.cli.options import Import, group, shown
 from apical.errors import InvalidArgumentError
 
@@ -45,9 +46,9 @@ def activations(
             progress=lambda case, _, __: bar.update(task, advance=1, description=case),
             device=device,
         )
-    print(bench.as_text(timings))
-    print(f"forward + backward, {rounds} interleaved rounds, medians; ratios to SiLU below 1 are faster")
-    print(env.machine(device))
+    echo(bench.as_text(timings))
+    echo(f"forward + backward, {rounds} interleaved rounds, medians; ratios to SiLU below 1 are faster")
+    echo(env.machine(device))
     if csv is not None:
         csv.write_text(bench.as_csv(timings), encoding="utf-8")
-        print(f"wrote {csv}")
+        echo(f"wrote {csv}")

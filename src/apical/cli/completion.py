@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from apical.cli import echo
 from apical.cli.options import command, shown
 from apical.cli.tree import Command, commands, flat
 
@@ -34,7 +35,7 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
     Put it where your shell looks for such files and open a new shell; do so again after an update of apical. The names
     of units, networks, data sets and studies are completed too.
     """
-    print({Shell.bash: bash, Shell.zsh: zsh, Shell.fish: fish}[shell]())
+    echo({Shell.bash: bash, Shell.zsh: zsh, Shell.fish: fish}[shell]())
 
 
 def values() -> dict[str, tuple[str, ...]]:

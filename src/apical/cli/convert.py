@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from apical import trust
+from apical.cli import echo
 from apical.cli.options import Import, command, shown
 from apical.errors import InvalidArgumentError
 
@@ -56,7 +57,7 @@ def convert(
         keep_function=keep_function,
         kinds=None if kinds is None else [kind.strip() for kind in kinds.split(",")],
     )
-    print(report)
+    echo(report)
 
 
 def _network(path: str) -> Any:

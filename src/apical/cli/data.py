@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from apical import data
-from apical.cli.options import Limits, Root, group, shown
+from apical.cli import echo
+from apical.cli.options import Limits, Root, Screen, group, shown
 from apical.data.archives import Progress as Report
 from apical.data.preparation import partial_mark
 from apical.data.split import Parts
@@ -33,7 +33,7 @@ Partial = Annotated[bool, typer.Option("--partial", help="Accept a subset in the
 def progress_bar() -> Iterator[Report]:
     """A bar on stderr that library functions report to."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    console = Console(stderr=True)
+    console = Screen(stderr=True)
     show = console.is_terminal
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not show) as bar:
         task = bar.add_task("")
@@ -58,17 +58,17 @@ def prepare(
     with progress_bar() as report:
         folder = data.prepare(name, root, partial=partial, size=size, workers=workers, progress=report)
     if folder is None:
-        print(f"{name} is made in memory: there is nothing to prepare")
+        echo(f"{name} is made in memory: there is nothing to prepare")
         return
     store = Store(folder)
     counts = zip(Parts._fields, store.manifest["splits"]["paper"]["counts"], strict=True)
     mark = partial_mark(store)
-    print(
+    echo(
         f"{name} is ready in {folder}: {', '.join(f'{n:,} {part}' for part, n in counts)}"
         + (f"; {mark}" if mark else "")
     )
     for note in store.manifest.get("notes", ()):
-        print(f"note: {note}")
+        echo(f"note: {note}")
 
 
 @app.command(epilog=shown("apical data verify fashion-mnist"))
@@ -79,9 +79,7 @@ def verify(name: Name, root: Root = None, partial: Partial = False) -> None:
     """
     with progress_bar() as report:
         folder = data.verify(name, root, partial=partial, progress=report)
-    print(
-        f"{name} is made in memory: there is nothing to verify" if folder is None else f"{name} is intact in {folder}"
-    )
+    echo(f"{name} is made in memory: there is nothing to verify" if folder is None else f"{name} is intact in {folder}")
 
 
 @app.command("list", epilog=shown("apical data list"))
@@ -98,17 +96,17 @@ def list_() -> None:
             waiting.append(
                 f"{status.recipe.name}: its files are in {status.files} and will be used, nothing is downloaded"
             )
-    Console(width=None if Console().is_terminal else 140, markup=False, highlight=False).print(table)
-    print(f"data folder: {data.home()} (set APICAL_HOME to change it)")
+    Screen(width=None if Screen().is_terminal else 140).print(table)
+    echo(f"data folder: {data.home()} (set APICAL_HOME to change it)")
     for place in places:
-        print(f"  {place}")
-    print(*waiting, sep="\n", end="\n" if waiting else "")
+        echo(f"  {place}")
+    echo(*waiting, sep="\n", end="\n" if waiting else "")
 
 
 @app.command(epilog=shown("apical data describe crema-d"))
 def describe(name: Name) -> None:
     """Content, licence and citation, and what you must fetch."""
-    print(data.describe(name))
+    echo(data.describe(name))
 
 
 @app.command(epilog=shown('apical data show fashion-mnist --corrupt "input-noise(sigma=0.3)" -o noisy.png'))
@@ -139,4 +137,4 @@ def show(
     panels = samples.gather(loaded, split=split, count=count, seed=seed)
     marks = [f"{name}, {split}", *([loaded.partial] if loaded.partial else []), *map(str, loaded.corruptions)]
     samples.draw(panels, output, title=", ".join(marks))
-    print(f"wrote {output}: {len(panels)} samples")
+    echo(f"wrote {output}: {len(panels)} samples")

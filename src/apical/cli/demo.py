@@ -7,7 +7,7 @@ import typer
 from torch import nn
 
 from apical import report, study
-from apical.cli import screen
+from apical.cli import echo, screen
 from apical.cli.options import command, shown
 from apical.convert import convert_
 from apical.errors import InvalidArgumentError
@@ -34,7 +34,7 @@ def demo(
     _show_xor()
     picture = output / "ada.svg"
     illustrations.draw_overview(picture, illustrations.ada_curves(), illustrations.xor_surface())
-    print(f"\nwrote {picture}")
+    echo(f"\nwrote {picture}")
     _announce(2, parts, "a network, converted into pyramidal neurons", "a second")
     _show_conversion()
     if train:
@@ -42,16 +42,16 @@ def demo(
         results = _run_study("demo", output)
         page = report.write([results], output / "report")
         screen.print_sentence(results)
-        print(f"wrote {page}: open it in a browser")
+        echo(f"wrote {page}: open it in a browser")
 
 
 def _announce(number: int, parts: int, words: str, duration: str) -> None:
-    print(f"{chr(10) if number > 1 else ''}{number} of {parts}: {words} ({duration})\n", flush=True)
+    echo(f"{chr(10) if number > 1 else ''}{number} of {parts}: {words} ({duration})\n", flush=True)
 
 
 def _run_study(name: str, output: Path) -> StudyResults:
     """A quick study with its progress and its table."""
-    print("alpha is tuned by validation; then three trials of each kind are trained and tested once\n", flush=True)
+    echo("alpha is tuned by validation; then three trials of each kind are trained and tested once\n", flush=True)
     quick = study.load(name, quick=True)
     with screen.progress() as tell:
         results = study.run(quick, output / "studies" / quick.name, progress=tell)
@@ -61,19 +61,19 @@ def _run_study(name: str, output: Path) -> StudyResults:
 
 def _show_ada() -> None:
     (curve,) = illustrations.ada_curves(alphas=(1.0,))[:1]
-    print("ADA(x) = max(0, x) * exp(c - alpha * x), here alpha = 1 and c = 0: it peaks at x = 1/alpha\n")
-    print(illustrations.plot_text(curve))
-    print(f"\ncomputed by {backend()}")
+    echo("ADA(x) = max(0, x) * exp(c - alpha * x), here alpha = 1 and c = 0: it peaks at x = 1/alpha\n")
+    echo(illustrations.plot_text(curve))
+    echo(f"\ncomputed by {backend()}")
 
 
 def _show_xor() -> None:
-    print("\nOne neuron, ADA(5 a + 5 b - 4) with alpha = c = 1, computes XOR (Lemma 1 of the paper):")
-    print("its output over both inputs, and at the four corners\n")
-    print(illustrations.surface_text(illustrations.xor_surface()))
+    echo("\nOne neuron, ADA(5 a + 5 b - 4) with alpha = c = 1, computes XOR (Lemma 1 of the paper):")
+    echo("its output over both inputs, and at the four corners\n")
+    echo(illustrations.surface_text(illustrations.xor_surface()))
 
 
 def _show_conversion() -> None:
     features = nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten())
     model = nn.Sequential(features, nn.Linear(16 * 36, 32), nn.GELU(), nn.Linear(32, 10))
-    print("convert_(model, 'pynada(alpha=0.5)'):\n")
-    print(convert_(model, "pynada(alpha=0.5)"))
+    echo("convert_(model, 'pynada(alpha=0.5)'):\n")
+    echo(convert_(model, "pynada(alpha=0.5)"))

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
-from apical import files, trust
-from apical.errors import InvalidArgumentError
+from apical import limits, trust
+from apical.errors import InvalidArgumentError, visible
 from apical.study.directory import HOME, STUDY
 
 
@@ -57,8 +59,8 @@ Trust = Annotated[
 
 def _limits(given: str | None) -> str | None:
     if given:
-        os.environ[files.LIMITS] = given  # processes that are started for the work see it too
-        files.limit("pixels")
+        os.environ[limits.VARIABLE] = given  # processes that are started for the work see it too
+        limits.limit("pixels")
     return given
 
 
@@ -67,7 +69,7 @@ Limits = Annotated[
     typer.Option(
         "--limits",
         callback=_limits,
-        help=f"Raise a limit of decoding, e.g. pixels=400000000; limits: {', '.join(files.RAISED)}.",
+        help=f"Raise a limit, e.g. pixels=400000000; limits: {', '.join(limits.RAISABLE)}.",
     ),
 ]
 
@@ -84,6 +86,16 @@ def study_directory(where: str) -> Path:
     quick = Path(HOME) / f"{where}-quick"
     hint = f"did you mean {quick.name!r}?" if (quick / STUDY).is_file() else f"run it with `apical study run {where}`"
     raise InvalidArgumentError(f"there is no study directory {where!r} or {str(usual)!r}: {hint}")
+
+
+class Screen(Console):
+    """A console of rich's on which texts are texts: no markup, and no control characters but its own."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(markup=False, highlight=False, **how)
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(visible(text, lines=True), **how)
 
 
 # One style for the help of every command: plain text, what it does, its options, examples that can be copied.
@@ -140,5 +152,6 @@ def _nothing() -> None:
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:
     """Columns of text, a line for each row."""
+    rows = [tuple(map(visible, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)

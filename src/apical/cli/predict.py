@@ -1,15 +1,15 @@
 """`apical predict`."""
 
-import csv
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from apical.cli.options import Import, Limits, Trust, command, shown
+from apical import files
+from apical.cli import echo
+from apical.cli.options import Import, Limits, Screen, Trust, command, shown
 from apical.errors import InvalidArgumentError
 
 if TYPE_CHECKING:  # it needs torch, and `--help` does not
@@ -51,7 +51,7 @@ def show(
     else:
         with csv_.open("w", encoding="utf-8", newline="") as file:
             _write_csv(predictions, file)
-        print(f"wrote {csv_}: {len(predictions)} samples")
+        echo(f"wrote {csv_}: {len(predictions)} samples")
 
 
 def _print_table(predictions: "list[Prediction]", top: int) -> None:
@@ -59,13 +59,11 @@ def _print_table(predictions: "list[Prediction]", top: int) -> None:
     for p in predictions:
         shares = list((p.probabilities or {}).items())[:top]
         table.add_row(p.source, p.best, ", ".join(f"{name} {share:.3f}" for name, share in shares))
-    console = Console(markup=False, highlight=False)
-    Console(width=None if console.is_terminal else 200, markup=False, highlight=False).print(table)
+    console = Screen()
+    Screen(width=None if console.is_terminal else 200).print(table)
 
 
-def _write_csv(predictions: "list[Prediction]", file: object) -> None:
-    writer = csv.writer(file, lineterminator="\n")  # type: ignore[arg-type]
+def _write_csv(predictions: "list[Prediction]", file: TextIO) -> None:
     classes = sorted(predictions[0].probabilities) if predictions and predictions[0].probabilities else []
-    writer.writerow(["sample", "prediction", *classes])
-    for p in predictions:
-        writer.writerow([p.source, p.best, *(f"{(p.probabilities or {})[name]:.6f}" for name in classes)])
+    rows = ([p.source, p.best, *(f"{(p.probabilities or {})[name]:.6f}" for name in classes)] for p in predictions)
+    file.write(files.csv_text(["sample", "prediction", *classes], rows))

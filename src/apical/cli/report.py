@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from apical.cli import echo
 from apical.cli.options import Import, Limits, Trust, command, shown, study_directory
 from apical.report import write
 from apical.study import read
@@ -38,6 +39,6 @@ def report(
     PDF. An unfinished study says what is missing.
     """
     page = write([read(study_directory(name)) for name in studies], output, compare=compare)
-    print(f"wrote {page} and, beside it, report.md, report.tex, tables/ and figures/")
+    echo(f"wrote {page} and, beside it, report.md, report.tex, tables/ and figures/")
     if open_:
         webbrowser.open(page.absolute().as_uri())

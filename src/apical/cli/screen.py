@@ -11,14 +11,16 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from apical import study
-from apical.cli.options import aligned
-from apical.errors import InvalidArgumentError, unknown
+from apical.cli import echo
+from apical.cli.options import Screen, aligned
+from apical.errors import InvalidArgumentError, unknown, visible
 from apical.study import listing
 from apical.study.directory import Store
 from apical.study.plan import RATE, fields_of
@@ -38,10 +40,10 @@ LISTED = 100
 STATES = ("planned", "running", "done", "diverged", "failed")
 
 
-def screen(*, error: bool = False) -> Console:
+def screen(*, error: bool = False) -> Screen:
     """The console; wide where nobody looks, so that tables are not cut."""
-    wide = None if Console(stderr=error).is_terminal else 160
-    return Console(stderr=error, width=wide, markup=False, highlight=False)
+    wide = None if Screen(stderr=error).is_terminal else 160
+    return Screen(stderr=error, width=wide)
 
 
 # --- progress ----------------------------------------------------------------------------------------------------
@@ -59,7 +61,7 @@ def progress() -> "Iterator[Callable[[Progress], None]]":
 
 
 class _Lines:
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Screen) -> None:
         self.console, self.last, self.said = console, -EVERY, ""
 
     def __call__(self, now: "Progress") -> None:
@@ -125,12 +127,12 @@ def print_status(folder: Path) -> None:
         best, setting = _best_so_far(row)
         lines.append((row.row.key, setting, *(str(_states(row, results.study.trials)[s] or "") for s in used), best))
     console = screen()
-    console.print(f"{results.study.title}, in {folder}")
-    print(aligned(fitted(lines)), end="\n\n")
+    console.print(f"{visible(results.study.title)}, in {folder}")
+    echo(aligned(fitted(lines)), end="\n\n")
     trials = _trial_lines(results)
-    print(aligned(fitted(trials[: LISTED + 1])))
+    echo(aligned(fitted(trials[: LISTED + 1])))
     if len(trials) > LISTED + 1:
-        print(f"and {len(trials) - LISTED - 1:,} more: apical study show {folder}")
+        echo(f"and {len(trials) - LISTED - 1:,} more: apical study show {folder}")
     console.print(f"\n{headline(now)}")
     for r in now.running:
         console.print(f"  {r.trial.digest[:8]} {r.trial.setting} seed {r.trial.trial} on {r.host}")
@@ -166,8 +168,8 @@ def print_results(results: StudyResults) -> None:
     for part in results.study.parts:
         rows = [r for r in results.rows if r.row.part == part.name]
         if len(results.study.parts) > 1:
-            print(f"\n{middle_cut(part.title, WIDTH)}")
-        print(aligned(fitted(result_cells(rows, {f.key: f for f in conclusion.findings}))))
+            echo(f"\n{middle_cut(visible(part.title), WIDTH)}")
+        echo(aligned(fitted(result_cells(rows, {f.key: f for f in conclusion.findings}))))
 
 
 def result_cells(rows: Sequence[RowResults], findings: "Mapping[str, Finding]") -> list[tuple[str, ...]]:
@@ -198,6 +200,7 @@ def _tuned(setting: str) -> str:
 
 def fitted(lines: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Cells that fit 80 columns: the two widest of the first columns are cut in the middle."""
+    lines = [tuple(map(visible, line)) for line in lines]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     excess = sum(widths) + 2 * (len(widths) - 1) - WIDTH
     for k in (1, 0, 1, 0):
@@ -231,9 +234,7 @@ def print_sentence(results: StudyResults) -> None:
     from apical.report.conclusion import conclude  # noqa: PLC0415  scipy
 
     together = conclude(results).sentence.replace(" %", "\u00a0%")  # a number keeps its unit
-    print(
-        f"\n{textwrap.fill(together, WIDTH, break_long_words=False, break_on_hyphens=False)}\n".replace("\u00a0", " ")
-    )
+    echo(f"\n{textwrap.fill(together, WIDTH, break_long_words=False, break_on_hyphens=False)}\n".replace("\u00a0", " "))
 
 
 def print_end(results: StudyResults) -> int:
@@ -241,11 +242,11 @@ def print_end(results: StudyResults) -> int:
     states = ", ".join(f"{results.states[s]} {s}" for s in STATES if results.states[s])
     note = " (quick: no replication of the paper)" if results.study.quick and results.study.base else ""
     print_sentence(results)
-    print(f"{results.study.name}{note}: {states}; {results.directory}")
+    echo(f"{results.study.name}{note}: {states}; {results.directory}")
     for line in (*failures(results), *results.missing):
-        print(line)
-    print(f"as a page: apical report {results.directory} -o report")
-    print(f"all trials as a table: apical study export {results.directory} -o results.csv")
+        echo(line)
+    echo(f"as a page: apical report {results.directory} -o report")
+    echo(f"all trials as a table: apical study export {results.directory} -o results.csv")
     return 1 if results.states["failed"] else 0
 
 
@@ -256,7 +257,7 @@ def failures(results: StudyResults) -> Iterator[str]:
         alike.setdefault(trial.reason, []).append(trial)
     for reason, (first, *others) in alike.items():
         more = f" and {len(others)} more" if others else ""
-        yield f"  {first.digest[:8]} {first.spec.unit} seed {first.seed}{more} failed: {reason}"
+        yield f"  {first.digest[:8]} {first.spec.unit} seed {first.seed}{more} failed: {visible(reason)}"
 
 
 def _every(results: StudyResults) -> Iterator[TrialRecord]:
@@ -271,8 +272,8 @@ def _every(results: StudyResults) -> Iterator[TrialRecord]:
 
 def print_trials(folder: Path) -> None:
     """Every trial of a study, a line each."""
-    print(aligned(fitted(_trial_lines(study.read(folder)))))
-    print(f"one of them: apical study show {folder} TRIAL")
+    echo(aligned(fitted(_trial_lines(study.read(folder)))))
+    echo(f"one of them: apical study show {folder} TRIAL")
 
 
 def _trial_lines(results: StudyResults) -> list[tuple[str, ...]]:
@@ -366,11 +367,11 @@ def print_list(name: str | None, *, measure: bool) -> None:
     screen().print(table)
     workers = f"{cores} workers" if cores > 1 else "1 worker"
     where = "here" if own else f"on {listing.machine()}; --measure measures here"
-    print(f"time: {workers} of one thread each, measured {where}")
+    echo(f"time: {workers} of one thread each, measured {where}")
     what = "NAME" if name is None else name if len(entries) == 1 else f"{name} --part PART"
-    print(f"apical study run {what}, or the same with --quick for a reduced variant")
+    echo(f"apical study run {what}, or the same with --quick for a reduced variant")
     if name is None:
-        print("its parts, each with its time: apical study list NAME; those of a study file: apical study list FILE")
+        echo("its parts, each with its time: apical study list NAME; those of a study file: apical study list FILE")
 
 
 def _times(entry: "study.Entry") -> Iterator[str]:
@@ -394,4 +395,4 @@ def _measuring(work: "Callable[[listing.ProgressCallback], list[study.Entry]]") 
     if not console.is_terminal:
         return work(lambda what, *_: console.print(what))
     with console.status("reading the studies") as status:
-        return work(lambda what, *_: status.update(what))
+        return work(lambda what, *_: status.update(Text(visible(what))))

@@ -14,9 +14,9 @@ import typer
 
 import apical
 from apical import study
-from apical.cli import screen
+from apical.cli import echo, screen
 from apical.cli.options import Import, Limits, Root, Trust, group, shown, study_directory
-from apical.errors import InvalidArgumentError
+from apical.errors import InvalidArgumentError, visible
 from apical.study.config.toml import TEMPLATE
 from apical.study.directory import HOME, STUDY
 from apical.study.engines.base import ENGINES
@@ -106,7 +106,7 @@ def run(
     rows, trials = (
         f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((len(wanted.trained), "row"), (wanted.trials, "trial"))
     )
-    print(f"{wanted.title}: {rows}, {trials} each, in {folder}", flush=True)
+    echo(f"{visible(wanted.title)}: {rows}, {trials} each, in {folder}", flush=True)
     own = dict(_pair(text) for text in engine_option or ())
     given = study.Options(workers=workers, cpus=cpus, gpus=gpus, address=address, own=own)
     try:
@@ -118,9 +118,9 @@ def run(
             )  # fmt: skip
     except KeyboardInterrupt:
         if (folder / STUDY).is_file():
-            print(f"stopped, nothing finished is lost; continue with: apical study run {folder}")
+            echo(f"stopped, nothing finished is lost; continue with: apical study run {folder}")
         else:
-            print("stopped before the study began; run the same command again")
+            echo("stopped before the study began; run the same command again")
         return STOPPED
     screen.print_results(results)
     return screen.print_end(results)
@@ -132,6 +132,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it live until it is finished.")] = False,
     import_: Import = None,
     trust: Trust = False,
+    limits: Limits = None,
 ) -> None:
     """The trials with their states and scores, the best so far, the time left.
 
@@ -152,6 +153,7 @@ def watch(
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     import_: Import = None,
     trust: Trust = False,
+    limits: Limits = None,
 ) -> None:
     """Serve the report of a study until it ends, or Ctrl-C.
 
@@ -159,7 +161,7 @@ def watch(
     """
 
     def started(address: str) -> None:
-        print(f"the report of {where}, as it grows: {address} (it ends with the study, or with Ctrl-C)", flush=True)
+        echo(f"the report of {where}, as it grows: {address} (it ends with the study, or with Ctrl-C)", flush=True)
         if open_:
             webbrowser.open(address)
 
@@ -174,6 +176,7 @@ def show(
     ] = None,
     import_: Import = None,
     trust: Trust = False,
+    limits: Limits = None,
 ) -> None:
     """The trials of a study, or one of them: its settings, scores and files."""
     if trial is None:
@@ -191,11 +194,12 @@ def retry(
     failed: Annotated[bool, typer.Option("--failed", help="All that failed, which is the default.")] = False,
     import_: Import = None,
     trust: Trust = False,
+    limits: Limits = None,
 ) -> None:
     """Let failed and damaged trials be run again by the next `run`."""
     folder = study_directory(where)
     again = study.retry(folder, None if failed or not trials else trials)
-    print(f"{len(again)} trials will be run again by: apical study run {folder}" if again else "no trial has failed")
+    echo(f"{len(again)} trials will be run again by: apical study run {folder}" if again else "no trial has failed")
 
 
 @app.command(epilog=shown("apical study export table-fashion-mlp -o results.parquet"))
@@ -204,18 +208,19 @@ def export(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file: .parquet, .csv or .json.")],
     import_: Import = None,
     trust: Trust = False,
+    limits: Limits = None,
 ) -> None:
     """Write every trial as a row of one table."""
-    print(f"wrote {study.export(study_directory(where), output)}")
+    echo(f"wrote {study.export(study_directory(where), output)}")
 
 
 @app.command(epilog=shown("apical study dataframe table-fashion-mlp"))
-def dataframe(where: Where, import_: Import = None, trust_: Trust = False) -> None:
+def dataframe(where: Where, import_: Import = None, trust_: Trust = False, limits: Limits = None) -> None:
     """Print every trial as a pandas data frame.
 
     In Python, `apical.study.read(directory).dataframe()` gives it.
     """
-    print(study.read(study_directory(where)).dataframe())
+    echo(study.read(study_directory(where)).dataframe())
 
 
 @app.command(epilog=shown("apical study merge studies/all studies/laptop studies/cluster"))
@@ -226,6 +231,7 @@ def merge(
     sources: Annotated[
         list[Path], typer.Argument(metavar="SOURCE", help="Directories of the same study; they stay as they are.")
     ],
+    limits: Limits = None,
 ) -> None:
     """Bring the trials of several directories together.
 
@@ -233,8 +239,8 @@ def merge(
     """
     done = study.merge(target, *sources)
     damaged = f", {done.damaged} are damaged and were left out" if done.damaged else ""
-    print(f"{done.copied} trials came into {target}, {done.known} were there already{damaged}")
-    print(f"what is left is run by: apical study run {target}")
+    echo(f"{done.copied} trials came into {target}, {done.known} were there already{damaged}")
+    echo(f"what is left is run by: apical study run {target}")
 
 
 @app.command(epilog=shown("apical study schema -o study.schema.json"))
@@ -244,7 +250,7 @@ def schema(
     """The JSON schema of study files."""
     text = json.dumps(study.schema(), indent=2)
     if output is None:
-        print(text)
+        echo(text)
         return
     _write(output, text + "\n")
 
@@ -261,6 +267,7 @@ def list_(
     ] = False,
     import_: Import = None,
     trust: Trust = False,
+    limits: Limits = None,
 ) -> None:
     """The studies that come with apical.
 
@@ -277,7 +284,7 @@ def new(path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to w
     if path.exists():
         raise InvalidArgumentError(f"{path} exists already: name another file")
     _write(path, TEMPLATE.read_text(encoding="utf-8"))
-    print(f"change it to your needs, then: apical study run {path}")
+    echo(f"change it to your needs, then: apical study run {path}")
 
 
 def _study(name: str, *, quick: bool, sets: list[str] | None, tune_c: bool) -> Study:
@@ -301,7 +308,7 @@ def _acknowledged() -> Iterator[None]:
     """Ctrl-C is answered at once, though trials leave at their next batch."""
 
     def answer(*_: Any) -> None:
-        print("\nstopping: trials leave at their next batch", file=sys.stderr, flush=True)
+        echo("\nstopping: trials leave at their next batch", file=sys.stderr, flush=True)
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
@@ -326,4 +333,4 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidArgumentError(f"cannot write {path}: {error.strerror or error}") from error
-    print(f"wrote {path}")
+    echo(f"wrote {path}")

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from apical import files, trust
-from apical.cli.options import Import, Limits, Root, Trust, command, shown
+from apical.cli import echo
+from apical.cli.options import Import, Limits, Root, Screen, Trust, command, shown
 from apical.errors import InvalidArgumentError
 from apical.train import Execution, TrialSpec
 
@@ -148,7 +148,7 @@ def _nothing_left(folder: Path) -> "Iterator[None]":
 @contextmanager
 def showing(spec: TrialSpec) -> "Iterator[Callback]":
     """Live progress on a terminal; elsewhere one line for each epoch, on stderr."""
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Screen(stderr=True)
     every = max(1, spec.epochs // 100)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -178,14 +178,14 @@ def _conclude(result: "TrialResult", folder: Path, *, test: bool) -> int:
     if os.environ.get("LOCAL_RANK", "0") != "0":
         return 0
     if result.state == "stopped":
-        print(f"stopped by {result.reason}; continue with: apical train --resume {folder}")
+        echo(f"stopped by {result.reason}; continue with: apical train --resume {folder}")
         return STOPPED
     if result.state == "diverged":
-        print(f"diverged: {result.reason}; the last finite model is kept")
+        echo(f"diverged: {result.reason}; the last finite model is kept")
     name = result.spec.metric
     words = [f"validation {name} {result.metric:.4f} (epoch {result.best_epoch})"]
     if test:
         tested = TestResult.load(folder) if (folder / OUTPUTS).exists() else evaluate(result)
         words.append(f"test {name} {tested.scores[name]:.4f}")
-    print(", ".join([*words, f"folder {folder}"]))
+    echo(", ".join([*words, f"folder {folder}"]))
     return 0

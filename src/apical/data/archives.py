@@ -9,7 +9,8 @@ from typing import IO, Any, cast
 
 from apical import files, imports
 from apical.errors import DataError
-from apical.files import CHUNK, limit, one_line, raise_it
+from apical.files import CHUNK, one_line
+from apical.limits import limit, raise_it
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 

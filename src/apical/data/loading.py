@@ -392,16 +392,29 @@ def _from_named(recipe: Recipe, arrays: Mapping[str, NDArray[Any]], *, origin: o
         names = _class_names(recipe, y, origin)
         y = y.astype(np.int64)
     images = x.dtype == np.uint8 and x.ndim in (3, 4)
+    if not images:
+        x = _finite(x, "inputs", origin)
+    if not names:
+        y = _finite(y, "targets", origin)
     if images:
         x = np.ascontiguousarray(x[:, None] if x.ndim == 3 else np.moveaxis(x, -1, 1) if x.shape[-1] in (1, 3) else x)
     made = Arrays(
-        inputs=x if images else x.astype(np.float32),
-        labels=y if names else y.astype(np.float32),
+        inputs=x,
+        labels=y,
         ids=ids,
         parts=parts_of(ids, given),
         class_names=names,
     )
     return in_memory(replace(recipe, kind="image" if images else "numbers"), made)
+
+
+def _finite(values: NDArray[Any], what: str, origin: object) -> NDArray[np.float32]:
+    """The values as float32, which must hold them all."""
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    if not np.isfinite(narrow).all():
+        raise DataError(f"{origin} has {what} that are not finite numbers, or too large for float32: remove them")
+    return narrow
 
 
 def _class_names(recipe: Recipe, y: NDArray[Any], origin: object) -> tuple[str, ...]:
@@ -429,10 +442,12 @@ def _join(
     if not pieces:
         raise DataError(f"{origin} needs arrays {NAMED}; it has {', '.join(arrays) or 'none'}")
     for x, y, _ in pieces:
-        if x.ndim < 2 or y.ndim < 1 or len(x) != len(y) or not len(x) or x.shape[1:] != pieces[0][0].shape[1:]:
+        if x.ndim < 2 or y.ndim < 1 or len(x) != len(y) or not x.size or x.shape[1:] != pieces[0][0].shape[1:]:
             raise DataError(f"{origin} has inputs of shape {x.shape} and labels of shape {y.shape}: they do not fit")
-        if x.dtype.kind not in "iufb" or y.dtype.kind not in "iufb" or (y.dtype.kind == "i" and y.min() < 0):
+        if x.dtype.kind not in "iufb" or y.dtype.kind not in "iufb":
             raise DataError(f"{origin} has inputs of type {x.dtype} and labels of type {y.dtype}: numbers are needed")
+        if y.dtype.kind == "i" and y.min() < 0:
+            raise DataError(f"{origin} has the class {y.min()}: classes are numbered 0, 1, 2, ...; a target is a float")
     x, y = (np.concatenate([p[k] for p in pieces]) for k in (0, 1))
     given = None if pieces[0][2] < 0 else np.concatenate([np.full(len(p[0]), p[2]) for p in pieces])
     return x, y, given

@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from apical import trust
-from apical.errors import InvalidArgumentError, unknown
+from apical.errors import ApicalError, InvalidArgumentError, unknown
+from apical.limits import limit, raise_it
 from apical.nn import Unit, initialise_
 
 Factory = Callable[..., nn.Module]
@@ -138,7 +143,9 @@ def create(name: str, unit: "str | Unit | None", *, seed: int | None = None, **d
         raise InvalidArgumentError(
             f"network {name!r} takes no unit: call apical.convert_(apical.models.create({name!r}, None), '{unit}')"
         )
-    with _seeded(seed):
+    if network.redraw:
+        _rehearse(name, network.factory, arguments)
+    with _limited(name), _seeded(seed):
         model = network.factory(**arguments)
         if not isinstance(model, nn.Module):
             raise InvalidArgumentError(f"network {name!r} returns {type(model).__name__}, but must return an nn.Module")
@@ -173,6 +180,43 @@ def _checked_dims(name: str, network: Network, dims: dict[str, Any]) -> dict[str
             f"network {name!r} has no dimension {', '.join(map(repr, others))}; available: {takes}"
         )
     return dict(dims)
+
+
+def _rehearse(name: str, factory: Factory, arguments: dict[str, Any]) -> None:
+    """Build one of our networks without memory, so that what is too large or makes no sense is refused before."""
+    try:
+        with _limited(name), torch.device("meta"):
+            factory(**arguments)
+    except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError) as error:
+        if isinstance(error, ApicalError):
+            raise
+        dims = ", ".join(f"{key}={value!r:.40}" for key, value in arguments.items() if key != "unit")
+        raise InvalidArgumentError(f"network {name!r} cannot be built with {dims}: {error!s:.200}") from error
+
+
+@contextmanager
+def _limited(name: str) -> Iterator[None]:
+    """Refuse a network while it is built, once its weights and buffers are too many: its dimensions may be a file's."""
+    most, numbers, tensors = limit("parameters"), 0, 0
+    pieces = limit("tensors")
+
+    def count(_module: nn.Module, _key: str, tensor: object) -> None:
+        nonlocal numbers, tensors
+        if isinstance(tensor, Tensor):
+            numbers, tensors = numbers + tensor.numel(), tensors + 1
+        if numbers > most or tensors > pieces:
+            what, enough = ("parameters", max(10 * most, numbers)) if numbers > most else ("tensors", 10 * pieces)
+            raise InvalidArgumentError(
+                f"network {name!r} has more than {limit(what):,} {what} with these dimensions: make it smaller or, "
+                f"{raise_it(what, enough)}"
+            )
+
+    hooks = (register_module_parameter_registration_hook(count), register_module_buffer_registration_hook(count))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

@@ -3,13 +3,16 @@
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
 
 import apical
+from apical.errors import visible
 from apical.report import figures, numbers, tables
 from apical.report.charts import Chart, Gallery, Palette
 from apical.report.claims import verdicts
@@ -20,7 +23,7 @@ from apical.report.numbers import Data, Number, Timing, datasets, of_trial, test
 from apical.report.tables import Table
 from apical.study.claim import TOPICS, claims
 from apical.study.model import Study
-from apical.study.results import StudyResults, TrialRecord
+from apical.study.results import RowResults, SettingResults, StudyResults, TrialRecord
 from apical.train.metrics import Metric
 
 if TYPE_CHECKING:
@@ -117,6 +120,7 @@ def gather(
     """The report of these studies. `pictures`: sample sheets too, where the data is on this machine. `timings` are the
     lines of `benchmarks/epochs.py --csv`; `crossed`: bootstraps over seeds and samples stand beside the decisions.
     """
+    studies = [displayed(results) for results in studies]
     evidence = Evidence(studies, timings=timings, crossed=crossed)
     judged = verdicts.relevant(claims(), evidence)
     shipped = _shipped([*evidence.studies, *(name for claim in judged for name in claim.studies)])
@@ -135,6 +139,30 @@ def gather(
         version=apical.__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
+
+
+def displayed(value: Any) -> Any:
+    """Results with the hidden characters of their texts made visible: those come from files, and are shown here."""
+    if isinstance(value, str):
+        text = visible(value, lines=True)
+        return value if text == value else text
+    if isinstance(value, tuple | list):
+        changed = [displayed(item) for item in value]
+        same = all(new is old for new, old in zip(changed, value, strict=True))
+        return value if same else tuple(changed) if isinstance(value, tuple) else changed
+    if isinstance(value, dict):
+        table = {displayed(key): displayed(item) for key, item in value.items()}
+        same = all(key in value and table[key] is value[key] for key in table)
+        return value if same else table
+    if isinstance(value, StudyResults | RowResults | SettingResults | TrialRecord):
+        own = {field.name: getattr(value, field.name) for field in fields(value)}
+        changes = {name: new for name, old in own.items() if (new := displayed(old)) is not old}
+        return replace(value, **changes) if changes else value
+    if isinstance(value, BaseModel):
+        own = {name: getattr(value, name) for name in type(value).model_fields}
+        changes = {name: new for name, old in own.items() if (new := displayed(old)) is not old}
+        return value.model_copy(update=changes) if changes else value
+    return value
 
 
 Slimming = tuple[str, Callable[["Section"], "Section"]]

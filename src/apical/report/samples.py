@@ -45,7 +45,8 @@ def _panel(part: Split, position: int) -> Panel:
     if isinstance(part.input, Spectrograms):
         return Panel("spectrogram", title, decibels(values))
     if isinstance(part.input, Images):
-        return Panel("image", title, np.clip(values + part.input.mean, 0, 1).transpose(1, 2, 0).squeeze())
+        pixels = np.clip(values + part.input.mean, 0, 1).transpose(1, 2, 0)
+        return Panel("image", title, pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
     return Panel("text", title, ", ".join(f"{v:.4g}" for v in values.ravel()[:16]))
 
 

@@ -1,17 +1,16 @@
 """`write`: a report in a folder: the page, Markdown, LaTeX, CSV, and every figure as SVG and PDF."""
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from apical import files
 from apical.errors import InvalidArgumentError
+from apical.files import csv_text
 from apical.report import draw
 from apical.report.charts import slug
 from apical.report.difference import StudyDiff, compare_studies
-from apical.report.gathering import Report, Section, gather, slimmer
+from apical.report.gathering import Report, Section, displayed, gather, slimmer
 from apical.report.render import html, latex, markdown
 from apical.report.tables import COLUMNS, Table, measured_columns
 from apical.study.results import StudyResults
@@ -32,8 +31,9 @@ def write(studies: Sequence[StudyResults], folder: str | Path, *, compare: bool 
         raise InvalidArgumentError(
             f"{len(studies)} studies were given, but two are compared: apical report A B --compare"
         )
-    diffs = [compare_studies(*studies)] if compare else []
     target = Path(folder)
+    studies = [displayed(results) for results in studies]
+    diffs = [compare_studies(*studies)] if compare else []
     try:
         report = gather(studies)  # first: a user's figure that fails leaves nothing half written
         for place in (target, target / "figures", target / "tables"):
@@ -41,7 +41,7 @@ def write(studies: Sequence[StudyResults], folder: str | Path, *, compare: bool 
         drawings = {c.name: draw.draw(c, target / "figures", report.palette) for c in report.charts}
         page = _small_page(report, drawings, diffs)
         for name, text in _texts(report, page).items():
-            files.write(target / name, text.encode(), durable=False)
+            files.write(target / name, text.encode(errors="backslashreplace"), durable=False)
     except OSError as error:
         raise InvalidArgumentError(f"the report cannot be written to {target}: {error.strerror or error}") from error
     return target / PAGE
@@ -82,7 +82,7 @@ def table_csv(table: Table) -> str:
     """One table; values in the trials' own unit (shares of 1), the paper's as it prints them."""
     columns = (*COLUMNS, *measured_columns(table))
     values = {name: value for column in columns for name, value in column.values.items()}
-    return _csv([*values], ([value(table, line) for value in values.values()] for line in table.lines))
+    return csv_text([*values], ([value(table, line) for value in values.values()] for line in table.lines))
 
 
 def tests_csv(section: Section) -> str:
@@ -97,7 +97,7 @@ def tests_csv(section: Section) -> str:
          *_fields(c.crossed, ("low", "high")), *_fields(c.test, names), *(c.test.trials if c.test else ("", "")))
         for c in section.comparisons
     )  # fmt: skip
-    return _csv(heads, rows)
+    return csv_text(heads, rows)
 
 
 def _fields(values: object, names: Sequence[str]) -> list[Any]:
@@ -113,7 +113,7 @@ def claims_csv(report: Report) -> str:
         common = (v.claim.id, v.claim.about, v.claim.text, v.claim.where, v.claim.kind, v.outcome, v.scope)
         rows += [(*common, f.what, f.paper, f.ours, f.n, f.answer, " ".join(f.trials)) for f in v.findings]
         rows += [(*common, "", "", "", "", f"missing: {why}", "") for why in dict.fromkeys(v.missing)]
-    return _csv(heads, rows)
+    return csv_text(heads, rows)
 
 
 def trials_csv(sections: Iterable[Section]) -> str:
@@ -124,12 +124,4 @@ def trials_csv(sections: Iterable[Section]) -> str:
          t.validation.value if t.validation else "", t.test.value if t.test else "", t.seconds)
         for s in sections for t in s.trials
     )  # fmt: skip
-    return _csv(heads, rows)
-
-
-def _csv(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(heads, rows)

@@ -23,7 +23,7 @@ from apical.study.model import Part, Study
 from apical.study.plan import Plan, Planned, spec_of
 from apical.train import TrialSpec, losses, why_alone
 from apical.train.optimisation import optimiser_of
-from apical.train.session import build, dims_for
+from apical.train.session import build, dims_for, refuse_misfit
 from apical.train.stack import faster_as_stack
 from apical.train.stack.activations import StackedAdam
 from apical.train.stack.network import StackedNetwork
@@ -105,7 +105,11 @@ StepFunction = Callable[[Tensor, Tensor], None]
 def step_alone(spec: TrialSpec, data: DataSet) -> float:
     """The time of a training step: forward, backward and the optimiser's step on one batch."""
     with _quietly():
-        network = build(spec, dims_for(spec, data)).train()
+        network = build(spec, dims_for(spec, data))
+        rows = np.arange(2) % len(data.train)
+        inputs, labels = data.train.inputs(rows), torch.from_numpy(data.train.labels[rows])
+        refuse_misfit(spec, network, inputs, labels, None if data.class_names is None else len(data.class_names))
+        network.train()
         optimiser = optimiser_of(spec, network)
 
         def step(inputs: Tensor, labels: Tensor) -> None:

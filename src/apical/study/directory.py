@@ -24,10 +24,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeGuard
 
 from apical import __version__, files
 from apical.errors import StudyError
+from apical.limits import BOUNDS
 from apical.study.leases import Lease, Leases, Limits
 from apical.study.model import Study
 
@@ -109,6 +110,11 @@ class Store:
         except (OSError, ValueError):
             return ()
         return tuple(filter(None, map(_command, log.decode("utf-8", "replace").splitlines())))
+
+    @property
+    def study(self) -> Study:
+        """The study that study.json holds, or a StudyError that names the file."""
+        return Study.from_dict(self.header.study, origin=self.directory / STUDY)
 
     # --- what there is -------------------------------------------------------------------------------------------
 
@@ -231,11 +237,16 @@ def _read_header(directory: Path) -> Header:
             f"knows formats up to {FORMAT}: pip install --upgrade apical"
         )
     study, tune_trials = values.get("study"), values.get("tune_trials")
-    if known != FORMAT or not isinstance(study, dict) or not isinstance(tune_trials, int) or tune_trials < 1:
+    if known != FORMAT or not isinstance(study, dict) or not _countable(tune_trials):
         raise StudyError(
             f"{path} is damaged: move it away and run the same study in {directory} again, its trials are found again"
         )
     return Header(study, tune_trials, str(values.get("created", "")))
+
+
+def _countable(tune_trials: object) -> TypeGuard[int]:
+    least, largest = BOUNDS["tune_trials"]
+    return type(tune_trials) is int and least <= tune_trials <= largest
 
 
 def _sync(*folders: Path) -> None:
@@ -280,7 +291,7 @@ def open_for(study: Study, directory: Path, tune_trials: int | None, *, limits: 
     store = Store.open(directory, limits=limits)
     with files.using(directory):
         _sync(directory.absolute().parent, directory, store.trials)  # for who died before that
-    known = Study.from_dict(store.header.study)
+    known = store.study
     if faults := [*differences(known, study), *_tuning(store.header.tune_trials, tune_trials)]:
         raise StudyError(
             f"{directory} holds the study {known.name!r}, and this one differs: {'; '.join(faults[:5])}"

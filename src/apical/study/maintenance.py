@@ -1,6 +1,5 @@
 """Export the trials of a study as a table, retry failed trials, and merge study directories."""
 
-import csv
 import errno
 import io
 from collections.abc import Callable, Iterable
@@ -13,7 +12,6 @@ from typing import Any, Final
 from apical import files, imports
 from apical.errors import InvalidArgumentError, StudyError
 from apical.study.directory import CHECKPOINT, LOCK, PROGRESS, SCORES, STUDY, Store, differences, open_for
-from apical.study.model import Study
 from apical.study.results import OUTPUTS, RowResults, StudyResults, TrialRecord, opened, read
 from apical.study.state import DAMAGED, read_facts, snapshot
 
@@ -93,16 +91,9 @@ def _learned(trial: TrialRecord) -> float | None:
 
 
 def _write_csv(rows: Rows, path: Path) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _text(value) for name, value in row.items()} for row in rows)
-    files.write(path, text.getvalue().encode(), durable=False)
-
-
-def _text(value: Any) -> Any:
-    """Numbers as Python writes them, which reads back equal; nothing for what is not there."""
-    return "" if value is None else repr(value) if isinstance(value, float) else value
+    heads = list(rows[0]) if rows else []
+    text = files.csv_text(heads, ([row.get(name) for name in heads] for row in rows))
+    files.write(path, text.encode(), durable=False)
 
 
 def _write_json(rows: Rows, path: Path) -> None:
@@ -183,7 +174,7 @@ def merge(target: str | Path, *sources: str | Path) -> Merged:
 def _opened(target: Path, given: list[Store]) -> Store:
     """The target, with a study that holds all of the sources'."""
     stores = [*([Store.open(target)] if (target / STUDY).exists() else []), *given]
-    studies = [Study.from_dict(store.header.study) for store in stores]
+    studies = [store.study for store in stores]
     largest = max(studies, key=lambda study: (len(study.rows), study.trials))
     for store, study in zip(stores, studies, strict=True):
         if faults := differences(study, largest):

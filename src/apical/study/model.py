@@ -8,23 +8,35 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from math import prod
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer, model_validator
 
 from apical import imports, trust
 from apical.errors import InvalidArgumentError, StudyError
+from apical.limits import NAME, TEXT
 from apical.nn import Unit, kinds
 from apical.train import metrics
 from apical.train.metrics import Metric
+from apical.train.spec import bounded, few
 
 T = TypeVar("T")
 
 FORMAT = 1
 """The version of the layout of `Study.to_dict()`; a newer one is refused with a sentence."""
 
-Value = float | str
+# Types of fields, with their bounds: a study may be read from anybody's file. The schema of study files has the same.
+_SLUG = "[a-z0-9][a-z0-9._-]*"
+Slug = Annotated[str, Field(pattern=f"^{_SLUG}$", max_length=NAME)]
+"""A name: it becomes part of keys and of the names of files."""
+Text = Annotated[str, Field(max_length=TEXT)]
+Number = Annotated[float, bounded("value")]
+Place = Annotated[float, bounded("x")]
+Value = Number | Text
 """A value of a tuned parameter: a number, "learn", or one of its words."""
+Grid = Annotated[tuple[Value, ...], Field(min_length=1), few("values")]
+Color = Annotated[str, Field(pattern=r"^#[0-9a-fA-F]{6}$")]
 Mark = Literal["", "dagger", "ddagger"]
 """Significance as the paper prints it: none, 0.05, 0.01."""
 State = Literal["planned", "running", "done", "diverged", "failed"]
@@ -52,10 +64,10 @@ class PaperNumber(_Frozen):
     `alpha` and `c` are those that the paper prints beside it; None where it prints none.
     """
 
-    value: float
+    value: Number
     mark: Mark = ""
     alpha: Value | None = None
-    c: float | None = None
+    c: Number | None = None
 
 
 class Part(_Frozen):
@@ -68,18 +80,18 @@ class Part(_Frozen):
 
     later: ClassVar[tuple[str, ...]] = ("tuned_on",)
 
-    name: str
-    title: str
-    data: str
-    model: str
-    dims: dict[str, Any] = {}
-    corruptions: tuple[str, ...] = ()
-    split: str = "paper"
-    partial: str | None = None
-    x: float | None = None
-    training: dict[str, Any] = {}
-    metric: str = "accuracy"
-    tuned_on: str | None = None
+    name: Slug
+    title: Text
+    data: Text
+    model: Text
+    dims: Annotated[dict[Text, Any], few("dims")] = {}
+    corruptions: Annotated[tuple[Text, ...], few("corruptions")] = ()
+    split: Text = "paper"
+    partial: Text | None = None
+    x: Place | None = None
+    training: dict[Text, Any] = {}
+    metric: Text = "accuracy"
+    tuned_on: Slug | None = None
 
 
 class Row(_Frozen):
@@ -91,29 +103,34 @@ class Row(_Frozen):
     the axis is a property of the unit (the alpha of the ablation).
     """
 
-    key: str
-    part: str
-    label: str
-    unit: str
-    tune: dict[str, tuple[Value, ...]] = {}
-    group: str | None = None
-    paper: dict[str, PaperNumber] = {}
+    key: Annotated[str, Field(pattern=f"^{_SLUG}/{_SLUG}$", max_length=2 * NAME + 1)]
+    part: Slug
+    label: Text
+    unit: Text
+    tune: Annotated[dict[Text, Grid], few("parameters")] = {}
+    group: Slug | None = None
+    paper: dict[Text, PaperNumber] = {}
     quoted: bool = False
-    x: float | None = None
+    x: Place | None = None
 
     @property
     def name(self) -> str:
         """The key without its part: what groups call the row."""
         return self.key.partition("/")[2]
 
+    @property
+    def settings(self) -> int:
+        """How many combinations of tuned values there are."""
+        return prod(map(len, self.tune.values()))
+
 
 class Group(_Frozen):
     """Rows that are compared with each other, by name, within each part; tests are against `baseline`."""
 
-    name: str
-    title: str
-    baseline: str
-    rows: tuple[str, ...]
+    name: Slug
+    title: Text
+    baseline: Slug
+    rows: Annotated[tuple[Slug, ...], few("rows")]
 
 
 class Question(_Frozen):
@@ -126,20 +143,20 @@ class Question(_Frozen):
     say in words what each answer would mean; `apical.report` gives it.
     """
 
-    asks: str
-    hypothesis: str
-    row: str
-    against: tuple[str, ...]
-    parts: tuple[str, ...]
-    metric: str
-    reaches: float | None = None
-    effect: float
-    deviation: float
-    power: float
-    seeds: int
-    yes: str
-    no: str
-    undecided: str
+    asks: Text
+    hypothesis: Text
+    row: Slug
+    against: Annotated[tuple[Slug, ...], few("rows")]
+    parts: Annotated[tuple[Slug, ...], few("parts")]
+    metric: Text
+    reaches: Number | None = None
+    effect: Annotated[float, bounded("effect")]
+    deviation: Annotated[float, bounded("deviation")]
+    power: Annotated[float, bounded("power")]
+    seeds: Annotated[int, bounded("trials")]
+    yes: Text
+    no: Text
+    undecided: Text
 
     @property
     def meanings(self) -> dict[str, str]:
@@ -150,15 +167,15 @@ class Question(_Frozen):
 class MetricFacts(_Frozen):
     """What tables and selection ask about a metric of the user's: fields of `apical.train.Metric`."""
 
-    name: str
-    title: str
+    name: Text
+    title: Text
     larger_is_better: bool
     task: Literal["classification", "regression"] | None = None
     right_or_wrong: bool = False
     by_trial: bool = False
     percent: bool = False
-    unit: str = ""
-    format: str = ""
+    unit: Text = ""
+    format: Annotated[str, Field(pattern=metrics.FORMAT)] = ""
 
 
 class Study(_Frozen):
@@ -175,25 +192,44 @@ class Study(_Frozen):
     later: ClassVar[tuple[str, ...]] = ("metrics", "colors", "first_seed", "tune_trials", "question")
 
     format: int = FORMAT
-    name: str
-    title: str
-    source: str = ""
-    notes: tuple[str, ...] = ()
-    base: str = ""
+    name: Slug
+    title: Text
+    source: Text = ""
+    notes: Annotated[tuple[Text, ...], few("notes")] = ()
+    base: Text = ""
     quick: bool = False
     form: Form = "table"
-    axis: str = ""
-    trials: int = Field(default=5, ge=1)
-    stack: int = Field(default=8, ge=1)
-    imports: tuple[str, ...] = ()
-    parts: tuple[Part, ...]
-    rows: tuple[Row, ...]
-    groups: tuple[Group, ...] = ()
-    metrics: tuple[MetricFacts, ...] = ()
-    colors: dict[str, tuple[str, str]] = {}
-    first_seed: int = Field(default=0, ge=0)
-    tune_trials: int = Field(default=1, ge=1)
+    axis: Text = ""
+    trials: Annotated[int, bounded("trials")] = 5
+    stack: Annotated[int, bounded("stack")] = 8
+    imports: Annotated[tuple[Text, ...], few("imports")] = ()
+    parts: Annotated[tuple[Part, ...], few("parts")]
+    rows: Annotated[tuple[Row, ...], few("rows")]
+    groups: Annotated[tuple[Group, ...], few("groups")] = ()
+    metrics: Annotated[tuple[MetricFacts, ...], few("groups")] = ()
+    colors: Annotated[dict[Text, tuple[Color, Color]], few("groups")] = {}
+    first_seed: Annotated[int, bounded("first_seed")] = 0
+    tune_trials: Annotated[int, bounded("tune_trials")] = 1
     question: Question | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        """Parts, rows and groups that name each other are there, each once."""
+        if len(self._parts) < len(self.parts) or len(self._rows) < len(self.rows):
+            raise ValueError("a part or row is there twice")
+        groups = {group.name for group in self.groups}
+        for row in self.rows:
+            if row.part not in self._parts or not row.key.startswith(f"{row.part}/"):
+                raise ValueError(f"row {row.key!r} is of part {row.part!r}, which is not there, or not its own")
+            if row.group is not None and row.group not in groups and not row.quoted:
+                raise ValueError(f"row {row.key!r} is of the group {row.group!r}, which is not there")
+            source = self._parts[row.part].tuned_on
+            if source is not None and not row.quoted and f"{source}/{row.name}" not in self._rows:
+                raise ValueError(f"row {row.key!r} is tuned on part {source!r}, which has no such row")
+        for part in self.parts:
+            if part.tuned_on is not None and self._parts[part.tuned_on].tuned_on is not None:
+                raise ValueError(f"part {part.name!r} is tuned on {part.tuned_on!r}, which is itself tuned on another")
+        return self
 
     def part(self, name: str) -> Part:
         """The part of that name."""
@@ -264,17 +300,18 @@ class Study(_Frozen):
         return self.model_dump(mode="json")
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The study that `to_dict` wrote, or a StudyError."""
+    def from_dict(cls, values: Mapping[str, Any], *, origin: object = "this") -> Self:
+        """The study that `to_dict` wrote, or a StudyError about `origin`."""
         given = values.get("format") if isinstance(values, Mapping) else None
         if isinstance(given, int) and given > FORMAT:
-            raise StudyError(f"this study has format {given}, but this apical reads up to {FORMAT}: update apical")
+            raise StudyError(f"{origin} has format {given}, but this apical reads up to {FORMAT}: update apical")
         try:
             return cls.model_validate(values)
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
-            where = ".".join(map(str, fault["loc"])) or "the study"
-            raise StudyError(f"not a study as apical writes it: {where}: {fault['msg']}") from error
+            where = ".".join(map(str, fault["loc"]))[:NAME]
+            said = f"{where}: {fault['msg']}" if where else fault["msg"].removeprefix("Value error, ")
+            raise StudyError(f"{origin} is not a study as apical writes it: {said}") from error
 
     @cached_property
     def digest(self) -> str:

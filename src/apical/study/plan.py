@@ -7,7 +7,8 @@ from functools import cache, cached_property
 from itertools import product
 from typing import Any
 
-from apical.errors import InvalidArgumentError
+from apical.errors import InvalidArgumentError, StudyError
+from apical.limits import limit, raise_it
 from apical.nn import Unit, kinds
 from apical.study.model import Part, Row, Study
 from apical.train import TrialSpec, stack_key
@@ -84,7 +85,8 @@ class Plan:
     @property
     def count(self) -> int:
         """How many trials the study trains in the end."""
-        return len(self.tuning) + sum(map(self.more, self.study.trained))
+        tuning = (self.tune_trials * row.settings for row in self.study.trained if self.tuned_by(row) == row.key)
+        return sum(tuning) + sum(map(self.more, self.study.trained))
 
     def more(self, row: Row) -> int:
         """How many trials of its chosen setting a row has beside those that tuned."""
@@ -110,7 +112,14 @@ def plan(study: Study, *, tune_trials: int | None = None) -> Plan:
     tune_trials = study.tune_trials if tune_trials is None else tune_trials
     if tune_trials < 1:
         raise InvalidArgumentError(f"tune_trials is {tune_trials}, but at least one trial must tune")
-    return Plan(study.enable(), tune_trials)
+    planned, most = Plan(study, tune_trials), limit("trials")
+    if planned.count > most:
+        raise StudyError(
+            f"the study {study.name!r} has {planned.count:,} trials, with those that tune, and at most {most:,} are "
+            f"planned: {raise_it('trials', planned.count)}"
+        )
+    study.enable()
+    return planned
 
 
 def spec_of(part: Part, unit: str = "relu", seed: int = 0) -> TrialSpec:

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apical import files, imports, train
-from apical.errors import ApicalError, DataError, StudyError
+from apical.errors import ApicalError, StudyError
 from apical.nn import Unit
-from apical.study.directory import SCORES, STUDY, Store
+from apical.study.directory import STUDY, Store
 from apical.study.model import FINISHED, Part, Row, State, Study
 from apical.study.plan import Plan, Planned, fields_of, plan
 from apical.study.selection import best_trial
-from apical.study.state import Progress, StudyState, count_states, measure, snapshot, state_of
+from apical.study.state import Progress, StudyState, count_states, measure, scores, snapshot, state_of
+from apical.train.result import check_outputs
 from apical.trust import decide, grant
 
 if TYPE_CHECKING:
@@ -95,8 +96,9 @@ def read_outputs(path: Path) -> Outputs:
     """The arrays that `apical.train.evaluate` stored."""
     try:
         arrays = files.read_npz(path, what="outputs", follow=False)
+        check_outputs(arrays)
         return Outputs(*(arrays[name] for name in Outputs._fields))
-    except (DataError, KeyError) as error:
+    except ValueError as error:
         raise StudyError(f"{path} is missing or damaged ({error})") from error
 
 
@@ -185,7 +187,7 @@ class StudyResults:
 def opened(directory: str | Path, *, trust: bool = False) -> tuple[Store, Plan]:
     """The directory, and the plan of the study in it."""
     store = Store.open(directory)
-    study = Study.from_dict(store.header.study)
+    study = store.study
     decide(store.directory / STUDY, study.modules(networks=False), trust=trust)
     return store, plan(study, tune_trials=store.header.tune_trials)
 
@@ -193,7 +195,7 @@ def opened(directory: str | Path, *, trust: bool = False) -> tuple[Store, Plan]:
 def frozen(directory: str | Path, *, trust: bool = False) -> Study:
     """The study that a directory was made for; `trust` allows the modules that it names, see `load`."""
     store = Store.open(directory)
-    study = Study.from_dict(store.header.study)
+    study = store.study
     if trust:
         grant(*study.modules())
     return study
@@ -302,14 +304,6 @@ def filled(bare: TrialRecord, result: "TrialResult", test: Mapping[str, float] |
         parameters=result.parameters, classes=tuple(result.input.get("classes") or ()),
         environment=result.environment, execution=result.execution, test=test,
     )  # fmt: skip
-
-
-def scores(folder: Path) -> dict[str, float] | None:
-    """The test scores of a trial, NaN where one is not finite; None where it was not tested."""
-    values = files.read_json(folder / SCORES)
-    if not values or not all(v is None or isinstance(v, int | float) for v in values.values()):
-        return None
-    return {name: nan if value is None else float(value) for name, value in values.items()}
 
 
 def missing(study_state: StudyState, directory: Path) -> list[str]:

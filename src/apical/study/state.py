@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from math import nan
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from apical.study.engines.base import Job
 from apical.study.model import FINISHED
 from apical.study.plan import Plan, Planned
 from apical.study.selection import choose
+from apical.train.result import check_result
 from apical.train.spec import digest
 
 DAMAGED = "damaged"
@@ -51,10 +53,19 @@ def read_facts(folder: Path) -> Facts:
         state, value = values["state"], values["validation"].get(values["spec"]["metric"])
         if state not in FINISHED or digest(values["spec"]) != folder.name:
             raise ValueError(state)
+        check_result(values)
         seconds = sum(float(t["train"]) + float(t["validate"]) for t in values["timings"])
         return Facts(state, None if value is None else float(value), seconds)
     except (KeyError, TypeError, ValueError, AttributeError):
         return Facts(DAMAGED, None, 0.0)
+
+
+def scores(folder: Path) -> dict[str, float] | None:
+    """The test scores of a trial, NaN where one is not finite; None where it was not tested, or they are damaged."""
+    values = files.read_json(folder / SCORES)
+    if not values or not all(v is None or type(v) in (int, float) for v in values.values()):
+        return None
+    return {name: nan if value is None else float(value) for name, value in values.items()}
 
 
 # What this machine has read of a study directory before: a cache, outside of it, that can be deleted at any time.
@@ -238,7 +249,7 @@ def snapshot(plan: Plan, store: Store, *, trust: bool = True) -> StudyState:
         damaged = {digest for digest, known in facts.items() if known.state == DAMAGED}
         study_state = StudyState(plan, facts, store.failed() | damaged, damaged)
         finals = {t.digest for trials in study_state.finals.values() for t in trials}
-        there = (lambda path: path.exists()) if trust else (lambda path: files.read_json(path) is not None)
+        there = (lambda path: path.exists()) if trust else (lambda path: scores(path.parent) is not None)
         tested = {d for d in finals if d in facts and there(store.trial(d) / SCORES)}
     return replace(study_state, tested=tested)
 

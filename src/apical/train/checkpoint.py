@@ -5,7 +5,8 @@ Nothing is unpickled; a malformed file is refused.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -80,8 +81,27 @@ def damaged(path: Path, why: object) -> CheckpointError:
     )
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what comes of values that do not fit, be it torch that says so, into the sentence for a damaged file."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError, OverflowError) as error:
+        raise damaged(path, error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}") from error
+
+
 def copy_into(target: Mapping[str, Tensor], source: Mapping[str, Tensor], *, what: str) -> None:
     """Copy tensors by name, in place; names, shapes and dtypes must agree exactly."""
+    check_fit(target, source, what=what)
+    with torch.no_grad():
+        for name, tensor in target.items():
+            tensor.copy_(source[name])
+
+
+def check_fit(target: Mapping[str, Tensor], source: Mapping[str, Tensor], *, what: str) -> None:
+    """Refuse tensors whose names, shapes or dtypes do not agree with those of `target`."""
     missing, strange = sorted(target.keys() - source.keys()), sorted(source.keys() - target.keys())
     if missing or strange:
         raise CheckpointError(f"{what} does not fit: it lacks {missing[:3]} and has the unknown {strange[:3]}")
@@ -92,9 +112,6 @@ def copy_into(target: Mapping[str, Tensor], source: Mapping[str, Tensor], *, wha
                 f"{what} does not fit: {name} is {given.dtype} {tuple(given.shape)} and should be "
                 f"{tensor.dtype} {tuple(tensor.shape)}"
             )
-    with torch.no_grad():
-        for name, tensor in target.items():
-            tensor.copy_(source[name])
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

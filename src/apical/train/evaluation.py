@@ -21,10 +21,11 @@ from apical.data.images import bits, decode_image
 from apical.data.text import VOCABULARY, encode
 from apical.errors import AlreadyEvaluatedError, ApicalError, CheckpointError, DataError
 from apical.files import read_file
+from apical.limits import BOUNDS
 from apical.train import assessment, checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.loop import collect
-from apical.train.result import TrialResult
+from apical.train.result import TrialResult, check_outputs
 from apical.train.session import Feed, build, evaluation_batch
 from apical.train.trial import allow_spec, open_data
 
@@ -56,8 +57,10 @@ class TestResult:
             arrays = files.read_npz(path, what="outputs", follow=False)
         except DataError as error:
             raise CheckpointError(str(error)) from error
-        if {"ids", "labels", "outputs"} - arrays.keys():
-            raise CheckpointError(f"{path} is not what `evaluate` writes: it has {', '.join(arrays)}")
+        try:
+            check_outputs(arrays)
+        except ValueError as error:
+            raise CheckpointError(f"{path} is not what `evaluate` writes: {error}") from error
         scores = _scores(arrays["outputs"], arrays["labels"]) | _measured(arrays, path)
         known = {name: arrays[name] for name in ("ids", "labels", "outputs")}
         return cls(directory=Path(directory), **known, scores=scores)
@@ -143,7 +146,6 @@ def _scores(outputs: NDArray[np.float32], labels: NDArray[Any]) -> dict[str, flo
 # `predict`: a trained network on new samples, treated as its own data was.
 
 LIMIT = 1 << 28
-LARGEST_PAD = 1 << 12
 AT_ONCE = 64
 _KINDS: dict[str, Any] = {
     "Images": kinds.Images,
@@ -190,20 +192,27 @@ def _check_input(result: TrialResult) -> None:
         shape, classes, seen = about["shape"], about["classes"], about.get("range", (0, 0))
         numbers = (*asdict(how).values(), *seen)
         sound = (
-            isinstance(about["dims"], dict)
+            _own_dims(result)
             and all(type(n) is int and n > 0 for n in shape)
             and len(shape) == {"Images": 3, "Numbers": len(shape)}.get(about["kind"], 1)
             and prod(shape) <= LIMIT
             and len(seen) == 2
             and all(isinstance(n, int | float) for n in numbers)
-            and getattr(how, "divisor", 1) > 0
-            and 0 <= getattr(how, "pad", 0) <= LARGEST_PAD
+            and (about["kind"] != "Images" or about["settings"]["divisor"] > 0)
+            and 0 <= getattr(how, "pad", 0) <= BOUNDS["pad"][1]
             and (classes is None or all(isinstance(name, str) for name in classes))
         )
     except (KeyError, TypeError, AttributeError):
         sound = False
     if not sound:
         raise CheckpointError(f"the result in {result.directory} does not say how samples become inputs: it is damaged")
+
+
+def _own_dims(result: TrialResult) -> bool:
+    """True where the dimensions of the network are those of the spec, and sizes that follow from the data."""
+    dims, spec = result.input["dims"], result.spec.as_dict()["dims"]
+    others = [dims[name] for name in dims if name not in spec]
+    return {**dims, **spec} == dims and all(type(n) is int and 0 < n <= LIMIT for n in others)
 
 
 @contextmanager

@@ -6,10 +6,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apical import files
-from apical.errors import ApicalError, CheckpointError
+from apical.errors import CheckpointError, InvalidArgumentError, UntrustedError
 from apical.train.spec import Execution, TrialSpec
 from apical.trust import grant, named
 
@@ -30,6 +32,113 @@ def timing(train: float, validate: float) -> dict[str, float]:
     """
     load = {"load": os.getloadavg()[0]} if hasattr(os, "getloadavg") else {}
     return {"train": train, "validate": validate, "ended": time.time(), **load}
+
+
+# What files of trials must hold. Their checksums may be right and their values still anything.
+
+
+class _Checked(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+Scores = dict[str, float | None]
+Whole = Annotated[int, Field(ge=0)]
+Time = Annotated[float, Field(ge=0, le=1e12)]
+
+
+class _Timing(_Checked):
+    train: Time
+    validate_: Time = Field(alias="validate")
+
+
+class _Epoch(_Checked):
+    epoch: Annotated[int, Field(ge=1)]
+    learning_rate: float | None = None
+    loss: float
+    validation: Scores
+    learned: Scores | None = None
+    dynamics: dict[str, Scores] | None = None
+
+
+class _Best(_Checked):
+    epoch: Whole
+    value: float | None
+
+
+class Position(_Checked):
+    """Where a checkpoint stands."""
+
+    epoch: Whole
+    batch: Whole
+    samples: Whole
+    seconds: Time
+    history: list[_Epoch]
+    timings: list[_Timing]
+    best: _Best
+    loss_sum: float
+    dynamics: dict[str, Scores]
+    precision: dict[str, Any]
+
+
+class _Input(_Checked):
+    classes: list[str] | None = None
+
+
+class _Result(_Checked):
+    state: Literal["done", "diverged", "stopped"]
+    reason: str = ""
+    best_epoch: Whole = 0
+    validation: Scores
+    history: list[_Epoch]
+    timings: list[_Timing]
+    parameters: Whole
+    environment: dict[str, str]
+    data: dict[str, Any]
+    input: _Input
+
+
+def check(schema: type[BaseModel], values: Any, epochs: int) -> None:
+    """ValueError where the values of a result or checkpoint are not what a trial of so many epochs writes."""
+    try:
+        made: Any = schema.model_validate(values)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(f"{'.'.join(map(str, fault['loc']))[:80]}: {fault['msg']}") from None
+    best = made.best_epoch if isinstance(made, _Result) else max(made.best.epoch, made.epoch)
+    if max(best, len(made.history), len(made.timings)) > epochs:
+        raise ValueError(f"it has more epochs than the {epochs:,} of its spec")
+    if [entry.epoch for entry in made.history] != [*range(1, len(made.history) + 1)]:
+        raise ValueError("its history does not count the epochs from 1 on")
+
+
+def check_result(values: Mapping[str, Any]) -> None:
+    """ValueError where the table of a result.json is not what a trial writes; its spec is checked apart."""
+    spec = values.get("spec")
+    epochs = spec.get("epochs") if isinstance(spec, dict) else None
+    if type(epochs) is not int:
+        raise ValueError("its spec has no epochs")
+    check(_Result, values, epochs)
+
+
+def check_outputs(arrays: Mapping[str, Any]) -> None:
+    """ValueError where arrays are not the ids, labels and outputs of test samples, one of each for every sample."""
+    missing = [name for name in ("ids", "labels", "outputs") if name not in arrays]
+    if missing:
+        raise ValueError(f"it lacks {', '.join(missing)}")
+    ids, labels, outputs = (arrays[name] for name in ("ids", "labels", "outputs"))
+    kinds = (ids.dtype.kind, labels.dtype.kind, outputs.dtype.kind)
+    if kinds[0] != "U" or kinds[1] not in "iuf" or kinds[2] != "f" or ids.ndim != 1 or outputs.ndim not in (1, 2):
+        raise ValueError(f"ids, labels and outputs are of the types {', '.join(str(arrays[n].dtype) for n in arrays)}")
+    if labels.ndim < 1 or not 0 < len(ids) == len(labels) == len(outputs):
+        raise ValueError(f"it has {ids.shape} ids, {labels.shape} labels and {outputs.shape} outputs")
+    if kinds[1] in "iu" and (labels.ndim != 1 or outputs.ndim != 2 or not _within(labels, outputs.shape[1])):
+        raise ValueError(f"its labels are no classes of the {outputs.shape} outputs")
+    if kinds[1] == "f" and labels.size != outputs.size:
+        raise ValueError(f"it has {labels.shape} labels for {outputs.shape} outputs")
+
+
+def _within(labels: Any, classes: int) -> bool:
+    return bool(labels.min() >= 0 and labels.max() < classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,15 +198,18 @@ class TrialResult:
             raise CheckpointError(f"there is no finished trial in {folder}: run it, or continue it with --resume")
         try:
             values = files.parse_json(files.read_text(path))
+            check_result(values)
             if trust:
                 grant(*named(values["spec"].get("model"), values["spec"].get("unit")))
             values |= {"spec": TrialSpec.from_dict(values["spec"])}
             values |= {"execution": Execution.from_dict(values["execution"])}
             return cls(directory=folder, **values)
-        except ApicalError:
+        except CheckpointError:
             raise
+        except UntrustedError as error:
+            raise UntrustedError(f"{path}: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from error
+            raise CheckpointError(f"{path} is damaged ({files.one_line(error)})") from error
 
 
 def stored_spec(directory: str | Path) -> TrialSpec:
@@ -105,4 +217,9 @@ def stored_spec(directory: str | Path) -> TrialSpec:
     path = Path(directory) / SPEC
     if not path.is_file():
         raise CheckpointError(f"{directory} is not the folder of a trial: it has no {SPEC}")
-    return TrialSpec.from_json(files.read_text(path))
+    try:
+        return TrialSpec.from_json(files.read_text(path))
+    except UntrustedError as error:
+        raise UntrustedError(f"{path}: {error}") from error
+    except InvalidArgumentError as error:
+        raise CheckpointError(f"{path} is not the spec of a trial: {error}") from error

@@ -16,15 +16,16 @@ from torch import Tensor, nn
 from apical import models
 from apical.data import Batches, DataSet, Split
 from apical.data.randomness import number
-from apical.errors import CheckpointError, InvalidArgumentError
+from apical.errors import ApicalError, CheckpointError, InvalidArgumentError, TrainingError
+from apical.files import one_line
 from apical.models.registry import find
 from apical.nn import initialise_, scale_to_data_
 from apical.train import checkpoint, losses, metrics
-from apical.train.checkpoint import copy_into
+from apical.train.checkpoint import check_fit, copy_into
 from apical.train.devices import SingleDevice
 from apical.train.dynamics import learned_values
 from apical.train.optimisation import load_state, optimiser_of, set_rate, state_of
-from apical.train.result import LAST, State, timing
+from apical.train.result import LAST, Position, State, check, timing
 from apical.train.spec import Execution, TrialSpec
 
 
@@ -66,9 +67,7 @@ class Session:
     def check(self) -> None:
         """Refuse a network that does not fit its loss, before the first step; dropout and norms see nothing of it."""
         inputs, labels = next(self.validation.epoch())
-        self.network.eval()
-        with torch.no_grad():
-            self.loss_function.check_outputs(self.network(inputs[:2]), labels[:2], self.classes)
+        refuse_misfit(self.spec, self.network, inputs[:2], labels[:2], self.classes)
 
     # --- where it stands -----------------------------------------------------------------------------------------
 
@@ -145,6 +144,11 @@ class Session:
         if not path.exists():
             return False
         stored = checkpoint.load(path)
+        with checkpoint.reading(path):
+            self._restore(path, stored)
+        return True
+
+    def _restore(self, path: Path, stored: checkpoint.Checkpoint) -> None:
         facts = self._checked(path, stored.facts)
         copy_into(self.state(), stored.part("model"), what=str(path))
         load_state(self.torch_optimiser, stored.part("optimiser"))
@@ -153,11 +157,12 @@ class Session:
         self.history, self.timings, self.dynamics = facts["history"], facts["timings"], facts["dynamics"]
         self.best = facts["best"]
         self.best_weights = stored.part("model" if self._best_is_now() else "best")
+        if self.best_weights or self.best["epoch"]:
+            check_fit(self.state(), self.best_weights, what=str(path))
         self.runtime.load_state(facts["precision"])
         states = stored.part("random")
         if states["cpu"].shape[0] == self.runtime.world:
             restore_rng({name: t[self.runtime.rank] for name, t in states.items()}, self.runtime.device)
-        return True
 
     def _best_is_now(self) -> bool:
         return bool(self.batch == 0 and self.best["epoch"] == self.epoch and self.epoch > 0)
@@ -175,6 +180,9 @@ class Session:
         missing = self._facts().keys() - facts.keys()
         if missing:
             raise checkpoint.damaged(path, f"it lacks {', '.join(sorted(missing))}")
+        check(Position, facts, self.spec.epochs)
+        if facts["batch"] > len(self.train) or len(facts["history"]) != facts["epoch"]:
+            raise checkpoint.damaged(path, f"it stands at epoch {facts['epoch']:,}, batch {facts['batch']:,}")
         return facts
 
 
@@ -218,6 +226,21 @@ def unsafe_with_channels_last(network: nn.Module) -> str | None:
 def json_number(value: float) -> float | None:
     """A value for JSON, which knows no NaN and no infinity."""
     return value if isfinite(value) else None
+
+
+def refuse_misfit(spec: TrialSpec, network: nn.Module, inputs: Tensor, labels: Tensor, classes: int | None) -> None:
+    """Refuse a network that does not take the inputs, or whose outputs do not fit the loss."""
+    network.eval()
+    try:
+        with torch.no_grad():
+            outputs = network(inputs)
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        if isinstance(error, ApicalError):
+            raise
+        raise TrainingError(
+            f"network {spec.model!r} does not take inputs of shape {tuple(inputs.shape[1:])}: {one_line(error)}"
+        ) from error
+    losses.find(spec.loss).check_outputs(outputs, labels, classes)
 
 
 # The network of a trial: built by its name, made to fit the data, drawn from the trial's seed.

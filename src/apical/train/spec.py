@@ -5,13 +5,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property
-from math import isfinite
 from typing import Annotated, Any, Self, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from apical import files
 from apical.errors import InvalidArgumentError, near, unknown
+from apical.limits import BOUNDS, COUNTS, TEXT
 from apical.nn import Unit
 from apical.train import losses, metrics
 
@@ -34,9 +34,22 @@ LOGGERS = ("tensorboard", "wandb", "mlflow")
 
 T = TypeVar("T")
 Many = Annotated[tuple[T, ...], BeforeValidator(lambda given: tuple(given) if isinstance(given, list) else given)]
-Whole = Annotated[int, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1, le=65_536)]
+"""Of devices and threads."""
+
+
+def bounded(name: str) -> Any:
+    """What pydantic is to check of a field, by its name in `limits.BOUNDS`."""
+    least, largest = BOUNDS[name]
+    return Field(ge=least, le=largest)
+
+
+def few(name: str) -> Any:
+    """The same for the length of a list or table, by its name in `limits.COUNTS`."""
+    return Field(max_length=COUNTS[name])
+
+
+Text = Annotated[str, Field(max_length=TEXT)]
 
 
 # Records are written as JSON or TOML and read back equal; unknown fields are refused.
@@ -113,7 +126,9 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 _WORDS = {
     "string_type": "a text", "int_type": "a whole number", "float_type": "a finite number",
     "finite_number": "a finite number", "bool_type": "true or false", "tuple_type": "a list",
-    "dict_type": "a table of names and values", "greater_than": "above {gt}", "greater_than_equal": "at least {ge}",
+    "dict_type": "a table of names and values", "string_too_long": "a text of at most {max_length} characters",
+    "too_long": "of at most {max_length} entries", "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
 }  # fmt: skip
 """What must be, by pydantic's name of the error."""
 
@@ -129,7 +144,7 @@ def _sentence(name: str, value: Any, error: Any) -> InvalidArgumentError:
     if isinstance(own, InvalidArgumentError):
         return own
     words = _WORDS.get(error["type"], error["msg"]).format(**error.get("ctx", {}))
-    return InvalidArgumentError(f"{name} is {value!r}, but must be {words}")
+    return InvalidArgumentError(f"{name} is {value!r:.200}, but must be {words}")
 
 
 def _dims(values: dict[str, Any]) -> dict[str, Any]:
@@ -137,11 +152,17 @@ def _dims(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _frozen(name: str, value: Any) -> Any:
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and len(value) <= COUNTS["dims"]:
         return tuple(_frozen(name, item) for item in value)
-    if isinstance(value, bool | str | int) or (isinstance(value, float) and isfinite(value)):
+    least, largest = BOUNDS["dims"]
+    if isinstance(value, bool) or (isinstance(value, int | float) and least <= value <= largest):
         return value
-    raise InvalidArgumentError(f"{name} is {value!r}, but must be a text, a finite number, true, false or a list")
+    if isinstance(value, str) and len(value) <= TEXT:
+        return value
+    raise InvalidArgumentError(
+        f"{name} is {value!r:.200}, but must be a text, true, false, a number from {least:,} to {largest:,}, "
+        f"or a list of at most {COUNTS['dims']} of them"
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -176,32 +197,32 @@ class TrialSpec(Record):
     when the test split is opened, as `apical.train.assessment` reads it.
     """
 
-    data: str
-    model: str
-    unit: str = "relu"
-    dims: Annotated[dict[str, Any], AfterValidator(_dims)] = field(default_factory=dict)
+    data: Text
+    model: Text
+    unit: Text = "relu"
+    dims: Annotated[dict[str, Any], few("dims"), AfterValidator(_dims)] = field(default_factory=dict)
     convert: bool = False
-    split: str = "paper"
-    partial: str | None = None
-    corruptions: Many[str] = ()
-    pad: Whole = 0
-    size: int | None = None
+    split: Text = "paper"
+    partial: Text | None = None
+    corruptions: Annotated[Many[Text], few("corruptions")] = ()
+    pad: Annotated[int, bounded("pad")] = 0
+    size: Annotated[int, bounded("size")] | None = None
     augment: bool = False
-    loss: str = "cross-entropy"
-    metric: str = "accuracy"
+    loss: Text = "cross-entropy"
+    metric: Text = "accuracy"
     optimiser: str = "adam"
-    learning_rate: Positive = 1e-3
-    milestones: Many[int] = ()
-    decay: Positive = 0.1
-    l2: Annotated[float, Field(ge=0)] = 0.0
-    clip: Positive | None = None
-    epochs: Count = 30
-    passes: Count = 1
-    batch: Count = 64
-    seed: Whole = 0
+    learning_rate: Annotated[float, bounded("learning_rate")] = 1e-3
+    milestones: Annotated[Many[Annotated[int, bounded("milestones")]], few("milestones")] = ()
+    decay: Annotated[float, bounded("decay")] = 0.1
+    l2: Annotated[float, bounded("l2")] = 0.0
+    clip: Annotated[float, bounded("clip")] | None = None
+    epochs: Annotated[int, bounded("epochs")] = 30
+    passes: Annotated[int, bounded("passes")] = 1
+    batch: Annotated[int, bounded("batch")] = 64
+    seed: Annotated[int, bounded("seed")] = 0
     precision: str = "32"
     results_version: int = RESULTS_VERSION
-    robustness: Many[str] = ()
+    robustness: Annotated[Many[Text], few("corruptions")] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -280,7 +301,7 @@ class Execution(Record):
     compile: bool = False
     channels_last: bool | None = None
     root: str | None = None
-    checkpoint_every: Annotated[float, Field(ge=0)] = 0.0
+    checkpoint_every: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     dynamics: bool = True
     tensorboard: bool = False
     stacking: str = "alone"

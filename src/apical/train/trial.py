@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from importlib import import_module
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from apical import env, files, imports
 from apical.data import Corruption, DataSet, corrupt, load
 from apical.data.corruptions import parse
 from apical.data.inputs import Images
-from apical.errors import InvalidArgumentError, TrainingError
+from apical.errors import DataError, InvalidArgumentError, TrainingError
+from apical.limits import limit, raise_it
 from apical.train import checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.loop import Callback, Reporter, Stop, fit, listening, validate
@@ -115,7 +117,25 @@ def _open_data(spec: TrialSpec, how: Execution, changes: tuple[Corruption, ...])
             raise TrainingError(
                 f"{name} is {getattr(spec, name)!r}, but {spec.data} is a {data.task} task: use {' or '.join(allowed)}"
             )
-    return corrupt(data.padded(spec.pad) if spec.pad else data, *changes)
+    _refuse_large_samples(data.shape, spec.pad)
+    data = corrupt(data.padded(spec.pad) if spec.pad else data, *changes)
+    counts = {name: len(split) for name, split in data.splits.items()}
+    if not all(counts.values()):
+        said = ", ".join(f"{count} for {name}" for name, count in counts.items())
+        raise DataError(f"{spec.data} has too few samples ({said}): a trial needs some of each")
+    if data.class_names is not None and len(data.class_names) < 2:
+        raise DataError(f"{spec.data} has only the class {data.class_names[0]!r}: a classifier needs at least two")
+    return data
+
+
+def _refuse_large_samples(shape: tuple[int, ...], pad: int) -> None:
+    """Refuse padding that makes samples larger than images may be."""
+    pixels, most = prod(n + 2 * pad for n in shape[-2:]), limit("pixels")
+    if pad and pixels > most:
+        raise InvalidArgumentError(
+            f"pad is {pad}, which makes samples of {pixels:,} pixels, and at most {most:,} are made: "
+            f"{raise_it('pixels', pixels)}"
+        )
 
 
 @contextmanager

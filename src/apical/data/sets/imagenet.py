@@ -11,7 +11,8 @@ from apical.data.recipe import Recipe, expect
 from apical.data.split import Parts, hold_out_per_class
 from apical.data.store import Draft
 from apical.errors import DataError
-from apical.files import limit, read_file, read_mat, refuse_links_out, refuse_placeholder
+from apical.files import read_file, read_mat, refuse_links_out, refuse_placeholder
+from apical.limits import limit
 
 CLASSES, TRAIN, VALIDATION = 1_000, 1_281_167, 50_000
 HELD_OUT_PER_CLASS = 10

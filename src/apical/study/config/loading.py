@@ -203,15 +203,15 @@ def _question(table: StudyTable) -> Question | None:
         against=tuple(asked.against),
         parts=tuple(part.name for part in parts),
         metric=asked.metric or _part(parts[0], table).metric,
-        seeds=_seeds(asked.effect, asked.deviation, asked.power),
+        seeds=int(_seeds(asked.effect, asked.deviation, asked.power)),
     )
 
 
-def _seeds(effect: float, deviation: float, power: float) -> int:
-    """The seeds that a question needs."""
+def _seeds(effect: float, deviation: float, power: float) -> float:
+    """The seeds that a question needs, which may be infinitely many."""
     from apical.stats import seeds_needed  # noqa: PLC0415  scipy, which only a study with a question needs
 
-    return int(seeds_needed(effect, deviation, power=power))
+    return seeds_needed(effect, deviation, power=power)
 
 
 # All that is wrong in a study file, found at once: within fields by pydantic, then between those that are sound.
@@ -469,8 +469,8 @@ def _question_faults(sound: _Sound) -> Messages:
     if effect and deviation and power and trials and (needed := _seeds(effect, deviation, power)) > trials:
         yield (
             ("question",),
-            f"trials is {trials}, but an effect of {effect:g} with a deviation of {deviation:g} needs {needed} to be "
-            f"shown with a probability of {power:g}: train more trials, or ask for a larger effect",
+            f"trials is {trials}, but an effect of {effect:g} with a deviation of {deviation:g} needs {needed:,.0f} to "
+            f"be shown with a probability of {power:g}: train more trials, or ask for a larger effect",
         )
 
 

@@ -6,17 +6,19 @@ This module checks single fields; `apical.study.config.loading` checks fields ag
 from collections.abc import Mapping
 from dataclasses import fields
 from fnmatch import fnmatchcase
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from apical.errors import ApicalError, InvalidArgumentError, unknown
+from apical.limits import BOUNDS, NAME, TEXT
 from apical.nn import Unit, kinds
 from apical.study.config.toml import slug
-from apical.study.model import Form, Mark
+from apical.study.model import Form, Mark, Number, Place, Slug
 from apical.train import TrialSpec, losses, metrics
+from apical.train.spec import bounded, few
 
 T = TypeVar("T")
 
@@ -54,15 +56,14 @@ def check_corruption(text: str) -> str:
 
 def check_value(given: Any) -> Any:
     """A finite number, or a word: "learn", or a choice of the parameter."""
-    if isinstance(given, str):
+    if isinstance(given, str) and len(given) <= TEXT:
         return given
-    try:
-        number = float(given) if isinstance(given, int | float) and not isinstance(given, bool) else inf
-    except OverflowError:
-        number = inf
-    if not isfinite(number):
+    least, largest = BOUNDS["value"]
+    if isinstance(given, bool) or not isinstance(given, int | float) or not -inf < given < inf:
         raise ValueError(f"{given!r:.60} is neither a finite number nor a word")
-    return number
+    if not least <= given <= largest:
+        raise ValueError(f"{given!r:.60} is a number that must lie between {least:g} and {largest:g}")
+    return float(given)
 
 
 def check_distinct(values: list[T]) -> list[T]:
@@ -180,20 +181,20 @@ def check_tuning(text: str, parameter: str, value: Any) -> str:
 
 # The tables of a study file.
 
-Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
-Text = Annotated[str, Field(min_length=1)]
+Text = Annotated[str, Field(min_length=1, max_length=TEXT)]
+Name = Annotated[str, Field(min_length=1, max_length=NAME)]
+"""Of a part, with * for any letters."""
 UnitText = Annotated[str, AfterValidator(check_unit)]
 Setting = Annotated[
     Any, AfterValidator(check_value), WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]})
 ]
-Grid = Annotated[list[Setting], Field(min_length=1), AfterValidator(check_distinct)]
-Tune = dict[str, Grid]
+Grid = Annotated[list[Setting], Field(min_length=1), few("values"), AfterValidator(check_distinct)]
+Tune = Annotated[dict[str, Grid], few("parameters")]
 """Values to try of each parameter of a unit, by name; "learn" lets training find it where the unit allows that.
 
 `learning_rate` and, in a row's own table, dimensions of the network can be tried too.
 """
 Training = dict[str, Any]
-MOST_TRIALS = 10_000
 
 
 class _Table(BaseModel):
@@ -213,24 +214,24 @@ class Printed(_Table):
     """What a paper prints of one row in one part, by metric: shares in per cent, other values as they are."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, float]
+    __pydantic_extra__: dict[str, Number]
     mark: Annotated[Mark, Field(description="significance: dagger 0.05, ddagger 0.01")] = ""
     alpha: Setting | None = None
-    c: float | None = None
+    c: Number | None = None
 
 
 class PartTable(_Table):
     """One condition: data, corruption, network and training settings."""
 
     name: Slug
-    title: str = ""
+    title: Annotated[str, Field(max_length=TEXT)] = ""
     data: Annotated[Text, AfterValidator(check_data), Field(description="a name from `apical data list`, or a path")]
     model: Annotated[Text, AfterValidator(check_model), Field(description="a network, or package.module:factory")]
-    dims: Annotated[dict[str, Any], Field(description="further arguments of the network")] = {}
-    corruptions: list[Annotated[str, AfterValidator(check_corruption)]] = []
+    dims: Annotated[dict[str, Any], few("dims"), Field(description="further arguments of the network")] = {}
+    corruptions: Annotated[list[Annotated[Text, AfterValidator(check_corruption)]], few("corruptions")] = []
     split: Text = "paper"
     partial: Annotated[Text | None, Field(description="the mark of a subset, as `apical data list` shows it")] = None
-    x: Annotated[float | None, Field(description="the place on the horizontal axis of a curve")] = None
+    x: Annotated[Place | None, Field(description="the place on the horizontal axis of a curve")] = None
     training: Training = {}
     tuned_on: Annotated[Slug | None, Field(description="the part whose trials choose the settings of this one")] = None
 
@@ -241,12 +242,12 @@ class RowTable(_Table):
     unit: UnitText
     name: Annotated[Slug | None, Field(description="what keys call the row; made of the unit if left out")] = None
     label: Annotated[Text | None, Field(description="what tables call the row")] = None
-    parts: Annotated[list[Text], Field(min_length=1)] = ["*"]
+    parts: Annotated[list[Name], Field(min_length=1), few("parts")] = ["*"]
     group: Slug | None = None
     tune: Tune | None = None
     paper: Annotated[dict[str, Printed], Field(description="the printed numbers, by part")] = {}
     quoted: Annotated[bool, Field(description="somebody else's numbers: never trained")] = False
-    x: float | None = None
+    x: Place | None = None
 
     @property
     def called(self) -> str:
@@ -280,16 +281,24 @@ class QuestionTable(_Table):
     asks: Annotated[Text, Field(description="the question, in one sentence")]
     hypothesis: Annotated[Text, Field(description="the answer that is expected, and why")]
     row: Annotated[Slug, Field(description="the row that the question is about")]
-    against: Annotated[list[Slug], Field(min_length=1, description="the rows that it is compared with"),
+    against: Annotated[list[Slug], Field(min_length=1, description="the rows that it is compared with"), few("rows"),
                        AfterValidator(check_distinct)]  # fmt: skip
-    parts: Annotated[list[Text], Field(min_length=1, description="where it is compared; * stands for any letters")] = [
-        "*"
-    ]
+    parts: Annotated[
+        list[Name], Field(min_length=1, description="where it is compared; * stands for any letters"), few("parts")
+    ] = ["*"]
     metric: Annotated[Text | None, Field(description="the metric that decides; the parts' own, if left out")] = None
-    reaches: Annotated[float | None, Field(description="a trial counts 1 where its metric reaches this, else 0")] = None
-    effect: Annotated[float, Field(gt=0, description="the smallest difference of interest, in the unit of the score")]
-    deviation: Annotated[float, Field(gt=0, description="of the difference of two trials with equal seeds, expected")]
-    power: Annotated[float, Field(gt=0, lt=1, description="the probability to show the effect where it is there")] = 0.8
+    reaches: Annotated[Number | None, Field(description="a trial counts 1 where its metric reaches this, else 0")] = (
+        None
+    )
+    effect: Annotated[
+        float, bounded("effect"), Field(description="the smallest difference of interest, in the unit of the score")
+    ]
+    deviation: Annotated[
+        float, bounded("deviation"), Field(description="of the difference of two trials with equal seeds, expected")
+    ]
+    power: Annotated[
+        float, bounded("power"), Field(description="the probability to show the effect where it is there")
+    ] = 0.8
     yes: Annotated[Text, Field(description="what it means if every comparison is supported")]
     no: Annotated[Text, Field(description="what it means if one is contradicted or negligible")]
     undecided: Annotated[Text, Field(description="what it means otherwise")]
@@ -299,8 +308,10 @@ class QuickTable(_Table):
     """What `--quick` changes; left out: 2 trials, a tenth of the epochs, two values of each tuned parameter."""
 
     always: Annotated[bool, Field(description="true: this study is itself a reduced one")] = False
-    trials: Annotated[int | None, Field(ge=1, le=MOST_TRIALS)] = None
-    samples: Annotated[int | None, Field(ge=1, description="at most so many of each split; all, if left out")] = None
+    trials: Annotated[int, bounded("trials")] | None = None
+    samples: Annotated[
+        Annotated[int, bounded("samples")] | None, Field(description="at most so many of each split; all, if left out")
+    ] = None
     training: Training = {}
     tune: Tune = {}
 
@@ -314,24 +325,26 @@ class StudyTable(_Table):
     ] = None
     name: Annotated[Slug | None, Field(description="the name of the file, if left out")] = None
     title: Text
-    source: str = ""
-    notes: list[Text] = []
+    source: Annotated[str, Field(max_length=TEXT)] = ""
+    notes: Annotated[list[Text], few("notes")] = []
     form: Form = "table"
-    axis: str = ""
-    trials: Annotated[int, Field(ge=1, le=MOST_TRIALS)] = 5
-    first_seed: Annotated[int, Field(ge=0, lt=2**32, description="the seed of the first trial")] = 0
+    axis: Annotated[str, Field(max_length=TEXT)] = ""
+    trials: Annotated[int, bounded("trials")] = 5
+    first_seed: Annotated[int, bounded("first_seed"), Field(description="the seed of the first trial")] = 0
     tune_trials: Annotated[
-        int, Field(ge=1, le=MOST_TRIALS, description="trials that decide between the settings of a row")
+        int, bounded("tune_trials"), Field(description="trials that decide between the settings of a row")
     ] = 1
-    stack: Annotated[int, Field(ge=1, le=1024, description="how many trials may share one program; 1: none")] = 8
-    imports: Annotated[list[Text], Field(description="modules that register your units, networks, metrics, ...")] = []
+    stack: Annotated[int, bounded("stack"), Field(description="how many trials may share one program; 1: none")] = 8
+    imports: Annotated[
+        list[Text], few("imports"), Field(description="modules that register your units, networks, metrics, ...")
+    ] = []
     training: Annotated[Training, Field(description="training settings of all parts")] = {}
     tune: Annotated[Tune, Field(description="what every row tries whose unit has the parameter")] = {}
-    only_parts: list[Text] | None = None
-    only_rows: list[Text] | None = None
-    parts: Annotated[list[PartTable], Field(min_length=1)]
-    rows: Annotated[list[RowTable], Field(min_length=1)]
-    groups: list[GroupTable] | None = None
+    only_parts: Annotated[list[Name], few("parts")] | None = None
+    only_rows: Annotated[list[Name], few("rows")] | None = None
+    parts: Annotated[list[PartTable], Field(min_length=1), few("parts")]
+    rows: Annotated[list[RowTable], Field(min_length=1), few("rows")]
+    groups: Annotated[list[GroupTable], few("groups")] | None = None
     question: QuestionTable | None = None
     quick: QuickTable = QuickTable()
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apical import env
+from apical import env, files
 from apical.errors import CheckpointError, TrainingError
 from apical.files import at_once
 from apical.kernels import composite
@@ -21,7 +21,7 @@ from apical.train.checkpoint import copy_into
 from apical.train.devices import SingleDevice
 from apical.train.dynamics import SATURATED
 from apical.train.loop import Stop, collect, scores
-from apical.train.result import RESULT, State, TrialResult, timing
+from apical.train.result import RESULT, Position, State, TrialResult, check, timing
 from apical.train.session import Feed, build, dims_for, epoch_record, evaluation_batch, json_number
 from apical.train.spec import Execution, TrialSpec
 from apical.train.stack.activations import StackedActivation, StackedAdam
@@ -297,25 +297,32 @@ class StackSession:
         """Continue from the checkpoint, if it is of this composition; trials that have a result take no part."""
         if stored_composition(self.path) == self.composition:
             stored = checkpoint.load(self.path)
-            facts = stored.facts
-            if facts["data"] != self.identity:
-                raise CheckpointError(f"{self.path} saw other data than {self.spec.data} holds now: delete it")
-            own = {**self.network.parameters.tensors(), "steps": self.optimiser.steps, "loss_sum": self.loss_sum}
-            copy_into(own, stored.tensors, what=str(self.path))
-            self.epoch, self.batch, self.samples = facts["epoch"], facts["batch"], facts["samples"]
-            self.seconds = facts["seconds"]
-            self._told = facts["told"]
-            for member, best, dynamics in zip(self.members, facts["best"], facts["dynamics"], strict=True):
-                member.best, member.dynamics = best, dynamics
-            for records in map(json.loads, self._told):
-                for member, record in zip(self.members, records, strict=True):
-                    if record is not None:
-                        member.history.append(record[0])
-                        member.timings.append(record[1])
+            with checkpoint.reading(self.path):
+                self._restore(stored)
         for member in self.members:
             if (member.folder / RESULT).exists():
                 member.result = TrialResult.load(member.folder)
                 self._park(member)
+
+    def _restore(self, stored: checkpoint.Checkpoint) -> None:
+        facts = stored.facts
+        if facts["data"] != self.identity:
+            raise CheckpointError(f"{self.path} saw other data than {self.spec.data} holds now: delete it")
+        own = {**self.network.parameters.tensors(), "steps": self.optimiser.steps, "loss_sum": self.loss_sum}
+        copy_into(own, stored.tensors, what=str(self.path))
+        for member, best, dynamics in zip(self.members, facts["best"], facts["dynamics"], strict=True):
+            member.best, member.dynamics = best, dynamics
+        for records in map(files.parse_json, facts["told"]):
+            for member, record in zip(self.members, records, strict=True):
+                if record is not None:
+                    member.history.append(record[0])
+                    member.timings.append(record[1])
+        common = {name: facts[name] for name in ("epoch", "batch", "samples", "seconds")}
+        for m in self.members:
+            own_records = {"history": m.history, "timings": m.timings, "best": m.best, "dynamics": m.dynamics}
+            check(Position, {**common, **own_records, "loss_sum": 0.0, "precision": {}}, self.spec.epochs)
+        self.epoch, self.batch, self.samples = facts["epoch"], facts["batch"], facts["samples"]
+        self.seconds, self._told = facts["seconds"], facts["told"]
 
     def _facts(self) -> dict[str, Any]:
         names = ("composition", "epoch", "batch", "samples", "seconds")
