@@ -89,6 +89,11 @@ def is_pointwise(name: str) -> bool:
     return name in _POINTWISE[0]
 
 
+def is_fresh(name: str) -> bool:
+    """Whether a call of this name, not in place, maps each number by itself into memory of its own."""
+    return is_pointwise(name) and (name == "clone" or name not in (*_COPIES, "positive", "real", "imag"))
+
+
 @dataclass(eq=False)
 class Step:
     """A value as a function of others with the same base. A base has no `function`; `affine`: a layer or norm made it.

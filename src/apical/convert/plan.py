@@ -8,7 +8,7 @@ from torch import nn
 
 from apical.convert.branch import ApicalBranch
 from apical.convert.flow import Feed, FlowGraph, Site, output
-from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, call_input, is_ours, is_transformer_layer
+from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, is_ours, is_transformer_layer
 from apical.convert.rewrite import why_not
 from apical.convert.source import call_input_place, out_of_reach, why_no_source
 from apical.convert.trace import Traced
@@ -188,22 +188,10 @@ def _with_channels(decision: Decision) -> Decision:
 
 
 def rewires(site: Site) -> bool:
-    """Whether replacing a module does not do: it overwrites its input, or is called with more than its input."""
+    """Whether replacing a module does not do: it is called with more than its input."""
     if site.module is None or not site.nodes:
         return False
-    return overwrites(site) or any(len(node.args) + len(node.kwargs) > 1 for node in site.nodes.values())
-
-
-def overwrites(site: Site) -> bool:
-    """Whether the call changes its input in place and something reads that afterwards, or nothing reads the result."""
-    return site.in_place and any(later_users(node) or not node.users for node in site.nodes.values())
-
-
-def later_users(node: Any) -> list[Any]:
-    """Who else reads the input of `node` after it."""
-    order = {other: place for place, other in enumerate(node.graph.nodes)}
-    source = call_input(node)
-    return [user for user in source.users if user is not node and order[user] > order[node]]
+    return any(len(node.args) + len(node.kwargs) > 1 for node in site.nodes.values())
 
 
 def is_basal(network: FlowGraph, site: Site) -> bool:

@@ -19,7 +19,7 @@ from torch.fx import Graph, Node, Tracer
 from torch.nn.utils.parametrize import ParametrizationList
 
 from apical.convert.kinds import is_ours
-from apical.convert.source import Expression, Mention, Place, codes, methods, running_place
+from apical.convert.source import Expression, Mention, Place, codes, leaves_traces, methods, running_place
 
 MODES = (True, False)
 """The values of `module.training`."""
@@ -30,8 +30,8 @@ class Traced:
     """A module and the graph of its own forward in each mode, or the sentence that says why there is none.
 
     `words` are torch's own about that. `fixed` are the arguments that have one value in the graph (such as
-    `mask=None`). A forward with such arguments, or without a graph, `keeps_code`: its calls are changed in its source,
-    where that can be read, and never in the graph.
+    `mask=None`). A forward with such arguments, without a graph, or that does what no graph shows, `keeps_code`: its calls
+    are changed in its source, where that can be read, and never in the graph.
     """
 
     name: str
@@ -232,7 +232,8 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
     except Exception as error:  # a forward is any code: whatever it raises on symbolic values is the reason
         traced.graphs, traced.error = {}, f"the forward of {type(module).__name__} could not be traced"
         traced.words = _first_sentence(error)
-    traced.keeps_code = bool(traced.error or traced.fixed) and "forward" in methods(type(module))
+    no_graph = bool(traced.error or traced.fixed) or leaves_traces(module)
+    traced.keeps_code = no_graph and "forward" in methods(type(module))
     return traced
 
 
