@@ -38,6 +38,7 @@ from apical.convert.record import (
 )
 from apical.convert.report import Change, ConversionReport, Cost, nothing_converted, nothing_to_convert, rows
 from apical.convert.rewrite import Surgery
+from apical.convert.verification import Verification
 from apical.errors import ApicalError, ConversionError
 from apical.nn.unit import Unit
 
@@ -147,10 +148,11 @@ def _carry_out(
 ) -> ConversionReport:
     """Do what was decided, and report it."""
     record = record_of(network.model, network.selection, str(unit), decisions)
-    before = _costs(network.model, example_inputs)
+    before, verification = _costs(network.model, example_inputs), Verification(network.model, example_inputs)
     application = Application(network, surgery, decisions, unit, at_zero=at_zero)
     application.run()
     _release_functions(held, surgery)
+    verification.check(application)
     records = _note(surgery, record)
     table = rows(decisions, application.made, observed.shares if observed is not None else {}, unit)
     after = _costs(surgery.model, example_inputs)

@@ -29,7 +29,7 @@ class Application:
         self.layers = unit.layers()
         self._probe = probe(unit.basal)
         self.made: dict[Decision, nn.Module] = {}
-        self._basal: dict[Decision, nn.Module] = {}
+        self.basal: dict[Decision, nn.Module] = {}
         self._swapped: dict[int, nn.Module] = {}
         self._in_place: dict[nn.Module, InPlace] = {}
         self._inlined: dict[Node, dict[Node, Any]] = {}
@@ -76,7 +76,7 @@ class Application:
                 kept = site.module if keeps and same_function(site.function, self._probe) else None
                 made = WiredNeuron(kept or basal, branch, Wire())
             else:
-                self._basal[decision] = basal
+                self.basal[decision] = basal
         else:
             if norm is site.owner.module:
                 norm = plain_norm(norm)
@@ -179,7 +179,7 @@ class Application:
         apical = self.surgery.add(owner.module, f"{stem}_apical", self.made[decision])
         basal, again = None, self.network.is_read_again(site)
         if again or not same_function(site.function, self._probe):
-            basal = self.surgery.add(owner.module, f"{stem}_basal", self._basal[decision])
+            basal = self.surgery.add(owner.module, f"{stem}_basal", self.basal[decision])
         for mode, feed in decision.feeds.items():
             affine = self._locate(mode, feed.affine.trail, feed.affine.node)
             start = self._start(site, mode)

@@ -164,8 +164,8 @@ class Site:
     @property
     def original(self) -> Callable[[Tensor], Any] | None:
         """The activation as a function of its input, which it may overwrite; None where it needs other tensors."""
-        if self.formula is not None:
-            return self.formula
+        if (formula := self.formula) is not None:
+            return lambda x: formula(x.cpu().double()).to(x)  # where its constants are
         if self.module is not None:
             return self.module.forward
         if self.expression is not None:

@@ -4,9 +4,10 @@ Every tensor that the forward makes gets a record of what made it, and from what
 flow that flow.py reads from graphs, for the forwards that have none.
 """
 
+import copy
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from torch.nn import functional
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -585,16 +586,15 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: float | None) -> Observation:
     """What the activations saw in one forward, in evaluation mode."""
     watch = _Watch(network, sites, alpha)
-    args, kwargs = _arguments(example_inputs)
-    watch.steps.start((args, kwargs))
     with ExitStack() as stack:
-        stack.enter_context(_tried(network.model))
+        forward = stack.enter_context(tried(network.model, example_inputs))
+        watch.steps.start((forward.args, forward.keywords))
         for kind in (nn.Module, *own_calls(network.model.modules())):
             call = vars(kind)["__call__"]
             stack.enter_context(patch.object(kind, "__call__", lambda *a, _call=call, **k: watch.call(_call, *a, **k)))
         try:
             with watch, _Operators(watch):
-                network.model(*args, **kwargs)
+                forward()
         except Exception as error:
             raise ConversionError(
                 f"the model does not run on example_inputs ({_first_line(error)}): give what it is called with, "
@@ -606,32 +606,45 @@ def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: f
 
 def multiply_adds(model: nn.Module, example_inputs: Any) -> int:
     """Multiplications with an addition in one forward: those of matrix products and convolutions."""
-    args, kwargs = _arguments(example_inputs)
-    with _tried(model), FlopCounterMode(display=False) as counter:
-        model(*args, **kwargs)
+    with tried(model, example_inputs) as forward, FlopCounterMode(display=False) as counter:
+        forward()
     return int(counter.get_total_flops()) // 2
 
 
 @contextmanager
-def _tried(model: nn.Module) -> Iterator[None]:
-    """For a forward in evaluation mode that leaves no trace: not in attributes, values, modes or random numbers."""
+def tried(model: nn.Module, example_inputs: Any, mode: bool | None = False) -> Iterator["partial[Any]"]:
+    """A forward that leaves no trace: not in attributes, values, modes, random numbers or what it is given.
+
+    It runs in evaluation mode, or, if `mode` is None, in the modes that modules are in.
+    """
+    args, kwargs = tree_map(_copied, _arguments(example_inputs))
     state = [tensor for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_inference()]
     before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in state]
     failed = True
     try:
         with (
-            in_mode(model, False),
+            nullcontext() if mode is None else in_mode(model, mode),
             attributes_kept(model.modules()),
             torch.no_grad(),
             torch.random.fork_rng(devices=[]),
         ):
-            yield
+            yield partial(model, *args, **kwargs)
             failed = False
     finally:
         with torch.no_grad():
             for tensor, version, value in before:
                 if failed or tensor._version != version:
                     tensor.copy_(value)
+
+
+def _copied(value: Any) -> Any:
+    """A copy of an argument, which a forward may change; the argument itself where there can be none."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # whatever cannot be copied is given as it is
+        return value
 
 
 def _first_line(error: Exception) -> str:

@@ -295,7 +295,7 @@ def _why_not_fused(
     network: FlowGraph, site: Site, feeds: dict[bool, Feed], affine: nn.Module, norm: nn.Module | None
 ) -> str | None:
     """Why affine, norm and activation cannot be one layer; None where they can."""
-    if site.owner.unseen:
+    if any(value.owner.keeps_code for feed in feeds.values() for value in feed.path) or site.owner.keeps_code:
         return "its forward has ways that no graph shows"
     if any(feed.additions for feed in feeds.values()):
         return "a sum stands before it"

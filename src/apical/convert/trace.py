@@ -30,8 +30,8 @@ class Traced:
     """A module and the graph of its own forward in each mode, or the sentence that says why there is none.
 
     `words` are torch's own about that. `fixed` are the arguments that have one value in the graph (such as
-    `mask=None`). A forward with such arguments, without a graph, or that does what no graph shows, `keeps_code`: its calls
-    are changed in its source, where that can be read, and never in the graph.
+    `mask=None`). A forward with such arguments, without a graph, or that does more than a graph shows, `keeps_code`:
+    its calls are changed in its source, where that can be read, and never in the graph.
     """
 
     name: str
