@@ -4,7 +4,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType
 from typing import Any
 
 import torch
@@ -43,6 +43,9 @@ from apical.errors import ApicalError, ConversionError
 from apical.nn.unit import Unit
 
 Row = Change  # its former name
+Held = tuple[nn.Module, str, nn.Module, Any]
+"""A module, the name of its attribute, the module that stands there for a while, and the value."""
+
 __all__ = ["ALL_KINDS", "DEFAULT_KINDS", "Change", "ConversionReport", "Cost", "Row", "convert_", "load"]
 
 
@@ -141,7 +144,7 @@ def _carry_out(
     decisions: list[Decision],
     unit: Unit,
     observed: Observation | Recorded | None,
-    held: list[tuple[nn.Module, str, HeldFunction]],
+    held: list[Held],
     example_inputs: Any = None,
     *,
     at_zero: bool = False,
@@ -223,17 +226,25 @@ def _costs(model: nn.Module, example_inputs: Any) -> tuple[int, int]:
     return parameters, 0 if example_inputs is None else multiply_adds(model, example_inputs)
 
 
-def _hold_functions(model: nn.Module, surgery: Surgery) -> list[tuple[nn.Module, str, HeldFunction]]:
-    """Elementwise functions that modules keep as attributes (`self.act = F.gelu`), each made a module for a while."""
+def _hold_functions(model: nn.Module, surgery: Surgery) -> list[Held]:
+    """Functions that modules keep as attributes (`self.act = F.gelu`), each a module for a while, with its value.
+
+    An elementwise function is made a module; the forward of another module is that module.
+    """
     held = []
     for module in list(model.modules()):
         if is_ours(module):
             continue
         for name, value in list(vars(module).items()):
+            if isinstance(value, MethodType) and isinstance(value.__self__, nn.Module) and name != "forward":
+                if value == value.__self__.forward and value.__self__ is not module:
+                    surgery.set(module, name, value.__self__)
+                    held.append((module, name, value.__self__, value))
+                continue
             if _is_plain_function(value) and name != "forward" and (_known(value) or elementwise(value) is not None):
                 function = HeldFunction(value)
                 surgery.set(module, name, function)
-                held.append((module, name, function))
+                held.append((module, name, function, value))
     return held
 
 
@@ -246,11 +257,11 @@ def _known(value: Any) -> bool:
     return not isinstance(value, partial) and value in FUNCTIONS
 
 
-def _release_functions(held: list[tuple[nn.Module, str, HeldFunction]], surgery: Surgery) -> None:
+def _release_functions(held: list[Held], surgery: Surgery) -> None:
     """Put back the functions that nothing took the place of."""
-    for module, name, function in held:
-        if getattr(module, name) is function:
-            surgery.restore(module, name, function.function)
+    for module, name, stand_in, value in held:
+        if getattr(module, name) is stand_in:
+            surgery.restore(module, name, value)
 
 
 def _check_arguments(model: nn.Module, filter_fn: Any) -> None:

@@ -9,7 +9,7 @@ from torch.fx import Node
 from apical.convert.branch import ApicalBranch, InPlace, Tap, Wire, WiredNeuron, plain_norm, zero_apical_
 from apical.convert.flow import Feed, FlowGraph, Site, output
 from apical.convert.kinds import HeldFunction, call_input, is_transformer_layer, width
-from apical.convert.plan import Decision, all_fused, rewires, takes_slot
+from apical.convert.plan import Decision, all_fused, has_extras, rewires, takes_slot
 from apical.convert.probe import probe, same_function
 from apical.convert.rewrite import Surgery, inline
 from apical.convert.source import Edit, call_input_place
@@ -26,6 +26,8 @@ class Application:
         self.network, self.surgery, self.unit, self.at_zero = network, surgery, unit, at_zero
         self.decisions = [decision for decision in decisions if decision.form != "keep"]
         self.sites = [decision.site for decision in decisions if decision.asked]
+        self.originals = {decision: decision.site.original for decision in self.decisions}  # before graphs change
+        self._read_again = {site for site in self.sites if network.is_read_again(site)}
         self.layers = unit.layers()
         self._probe = probe(unit.basal)
         self.made: dict[Decision, nn.Module] = {}
@@ -72,8 +74,9 @@ class Application:
             branch: nn.Module = ApicalBranch.beside(affine, norm, apical)
             made = branch
             if decision.form == "wire":
-                keeps = site.module is not None and not isinstance(site.module, HeldFunction)
-                kept = site.module if keeps and same_function(site.function, self._probe) else None
+                old = None if isinstance(site.module, HeldFunction) else site.module
+                keeps = old is not None and not has_extras(old)  # its hooks go to the neuron
+                kept = old if keeps and same_function(site.function, self._probe) else None
                 made = WiredNeuron(kept or basal, branch, Wire())
             else:
                 self.basal[decision] = basal
@@ -106,7 +109,7 @@ class Application:
             self._set_activation(site.owner.module, new)
             return
         if site.module is not None:
-            self.surgery.replace(site.module, new, only=site.slot)
+            self.surgery.replace(site.module, new, only=site.slot[0])
             if rewires(site):
                 self._call(site, site.target)
         else:
@@ -116,7 +119,7 @@ class Application:
         """What takes the place of an activation: the new one, in place where somebody reads what the old one wrote."""
         site, new = decision.site, self.made[decision]
         calls = [other for other in self.sites if site.module is not None and other.module is site.module]
-        if not any(map(self.network.is_read_again, [site, *calls])):
+        if self._read_again.isdisjoint([site, *calls]):
             return new
         return self._in_place.setdefault(new, InPlace(new))
 
@@ -169,7 +172,7 @@ class Application:
         self.surgery.tap(decision.affine, Tap(wired.wire))
         if takes_slot(self.network, self.sites, site):
             assert site.module is not None
-            self.surgery.replace(site.module, neuron, only=site.slot)
+            self.surgery.replace(site.module, neuron, only=site.slot[0])
         else:
             self._call(site, self.surgery.add(site.owner.module, f"{site.target.replace('.', '_')}_neuron", neuron))
 
@@ -177,7 +180,7 @@ class Application:
         site, owner = decision.site, decision.site.owner
         stem = _stem(next(iter(decision.feeds.values())))
         apical = self.surgery.add(owner.module, f"{stem}_apical", self.made[decision])
-        basal, again = None, self.network.is_read_again(site)
+        basal, again = None, site in self._read_again
         if again or not same_function(site.function, self._probe):
             basal = self.surgery.add(owner.module, f"{stem}_basal", self.basal[decision])
         for mode, feed in decision.feeds.items():

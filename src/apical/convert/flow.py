@@ -319,8 +319,8 @@ class FlowGraph:
         """Every activation: calls in forwards that run, modules that no call was seen of, what torch's code holds."""
         by_node = {node: s for traced in self.live for s in self._own_sites(traced) for node in s.nodes.values()}
         called = list(dict.fromkeys(by_node[node] for node in self._in_order() if node in by_node))
-        slots = {site.slot for site in called if site.module is not None}
-        held = [site for site in self._walk() if (site.owner.module, site.target) not in slots]
+        seen = {(site.slot[0], site.module) for site in called if site.module is not None}
+        held = [site for site in self._walk() if (site.owner.module, site.module) not in seen]
         return called + held + self._unplaced(called, held)
 
     def _unplaced(self, called: list[Site], held: list[Site]) -> list[Site]:

@@ -409,8 +409,10 @@ class _Watch(TorchFunctionMode):
             return replace(caller, inside=True, whole=activation is not None) if inside else caller
         if activation is not None and not inside:
             if id(module) in self.by_module:
-                place = running_place(caller.known, sys._getframe(2)) if caller is not None else None
-                self._note(self.by_module[id(module)], inputs[0], place, record)
+                site = self.by_module[id(module)]
+                own = caller is not None and caller.module is site.owner.module
+                place = running_place(caller.known, sys._getframe(2)) if caller is not None and own else None
+                self._note(site, inputs[0], place, record)
             elif caller is not None:
                 self._called(caller, inputs[0], record)
             inside = True

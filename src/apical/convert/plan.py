@@ -188,10 +188,10 @@ def _with_channels(decision: Decision) -> Decision:
 
 
 def rewires(site: Site) -> bool:
-    """Whether replacing a module does not do: it is called with more than its input."""
+    """Whether replacing a module does not do: it is called with more than its input, or by a name of its own."""
     if site.module is None or not site.nodes:
         return False
-    return any(len(node.args) + len(node.kwargs) > 1 for node in site.nodes.values())
+    return any(len(node.args) != 1 or node.kwargs for node in site.nodes.values())
 
 
 def is_basal(network: FlowGraph, site: Site) -> bool:
@@ -308,7 +308,9 @@ def _why_not_fused(
     for part in (affine, *([norm] if norm is not None and norm is not site.owner.module else [])):
         if not network.called_once(part) or network.modes(part) != set(site.nodes):
             return "its layers are used elsewhere too"
-    if type(affine) not in AFFINES or any(_extras(part) for part in (affine, norm) if part is not None):
+    if site.module is not None and has_extras(site.module):
+        return "a hook is attached to it"
+    if type(affine) not in AFFINES or any(has_extras(part) for part in (affine, norm) if part is not None):
         return f"its {type(affine).__name__} is more than torch's own layer"
     if not all(p.requires_grad for part in (affine, norm) if part is not None for p in part.parameters()):
         return "its layers are frozen"
@@ -329,7 +331,7 @@ def _why_not_removed(network: FlowGraph, site: Site, feeds: dict[bool, Feed]) ->
     return f"{type(site.owner.module).__name__} does more than normalise and activate"
 
 
-def _extras(module: nn.Module) -> bool:
+def has_extras(module: nn.Module) -> bool:
     """Whether hooks or parametrisations are attached to a module."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return any(hooks) or hasattr(module, "parametrizations")
@@ -337,6 +339,8 @@ def _extras(module: nn.Module) -> bool:
 
 def _why_no_branch(site: Site, feeds: dict[bool, Feed], affine: nn.Module) -> str | None:
     """Why no apical branch can be added in the graph of the forward that calls the activation; None where one can."""
+    if site.module is not None and has_extras(site.module):
+        return "a hook is attached to it"
     if site.owner.keeps_code or any(owner.keeps_code for feed in feeds.values() for owner in _inlined(feed)):
         return "its forward keeps its code"
     if any(feed.affine.above for feed in feeds.values()):

@@ -10,8 +10,8 @@ one that parameters moved by rounding make.
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -43,15 +43,16 @@ class Verification:
     def check(self, application: Application) -> None:
         """Refuse a conversion after which the model, with its activations put back, computes something else."""
         model = application.surgery.model
-        if any(decision.site.original is None for decision in application.decisions):
+        if None in application.originals.values():
             return  # an activation that other values of the forward decide about cannot be put back
         for training, before in self.before.items():
             with originals(application):
                 error = self._error(model, before, training=training)
             if error:
+                error += " in training mode" if training else ""
                 raise ConversionError(
                     f"the conversion of {type(model).__name__} was taken back: with the original activations in their "
-                    f"new places {error}{' in training mode' if training else ''}; leave out the part that does it, e.g. "
+                    f"new places {error}; leave out the part that does it, e.g. "
                     "filter_fn=lambda name, module: not name.startswith('layer1')"
                 )
 
@@ -81,23 +82,20 @@ def originals(application: Application) -> Iterator[None]:
     """While it lasts, what was put in computes what was there before: the old activation, and no apical branch."""
     with ExitStack() as stack:
         for decision in application.decisions:
-            new, original = application.made[decision], decision.site.original
+            new, original = application.made[decision], application.originals[decision]
             assert original is not None
             called = new if decision.form == "swap" else application.basal.get(decision)
             if called is not None:
-                stack.callback(called.register_forward_hook(partial(_instead, original), prepend=True).remove)
+                stack.enter_context(patch.dict(vars(called), forward=_Function(original).forward))
             for holder, name in _branches(new) if decision.form != "swap" else ():
                 stack.callback(holder._modules.__setitem__, name, holder._modules[name])
                 holder._modules[name] = _Function(original if name == "basal" else torch.zeros_like)
         yield
 
 
-def _instead(original: Callable[[Tensor], Any], module: nn.Module, args: tuple[Tensor, ...], result: Any) -> Any:
-    """The hook that lets a module compute something else; it gets a copy, so that writing in place has no effect."""
-    return original(args[0].clone())
-
-
 class _Function(nn.Module):
+    """A function of a copy of its input, so that one that writes in place has no effect beside its result."""
+
     def __init__(self, function: Callable[[Tensor], Any]) -> None:
         super().__init__()
         self.function = function
