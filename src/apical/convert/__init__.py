@@ -123,6 +123,7 @@ def _convert(
     observed: Observation | None = None
     if example_inputs is not None:
         observed = observe(network, sites, example_inputs, _alpha(unit))
+        sites = [site for site in sites if site not in observed.cleared]
         sites = [*(observed.split(sites) if unit.pyramidal else sites), *observed.strays]
     selection.check(name for site in sites for name in (site.kind, *site.activation.names))
     decisions = decide(network, sites, unit, chosen_by=network.chosen, filter_fn=filter_fn, observed=observed)

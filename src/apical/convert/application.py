@@ -27,7 +27,8 @@ class Application:
         self.decisions = [decision for decision in decisions if decision.form != "keep"]
         self.sites = [decision.site for decision in decisions if decision.asked]
         self.originals = {decision: decision.site.original for decision in self.decisions}  # before graphs change
-        self._read_again = {site for site in self.sites if network.is_read_again(site)}
+        changed = {decision.site for decision in self.decisions}
+        self._read_again = {site for site in changed if network.is_read_again(site)}
         self.layers = unit.layers()
         self._probe = probe(unit.basal)
         self.made: dict[Decision, nn.Module] = {}

@@ -30,6 +30,7 @@ from apical.convert.formula import (
     as_function,
     filled,
     is_fresh,
+    is_of_stack,
     is_pointwise,
     plain_name,
     setting,
@@ -101,7 +102,7 @@ class Site:
     `nodes` holds the call in each mode of the owner's forward, `starts` its input; a call of one mode alone has one
     entry, a call in a forward without a graph none. `expression` is the same call in the source. Where `fixed` is set,
     it says why the activation has to stay. A `formula` is an activation of several steps; the calls it consists of are
-    `part_of` it, and not activations for themselves.
+    `part_of` it, and not activations for themselves. `suspected`: the source does not tell whether they are.
     """
 
     owner: Traced
@@ -117,6 +118,7 @@ class Site:
     fixed: str | None = None
     formula: Formula | None = None
     part_of: "Site | None" = None
+    suspected: bool = False
 
     @property
     def kind(self) -> str:
@@ -146,9 +148,16 @@ class Site:
             return bool(getattr(self.module, "inplace", False)) if function is None else overwrites(function, widths)
         if self.expression is not None and self.formula is None:
             return overwrites(self.expression.function)
-        if self.formula is None and (function := self.original) is not None:
-            return overwrites(function)
-        return any(map(call_in_place, self.nodes.values()))
+        return any(map(self._writes, self.nodes.values()))
+
+    def _writes(self, node: Node) -> bool:
+        function = call_as_function(node) if self.formula is None else None
+        return call_in_place(node) if function is None else overwrites(function)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether it changes its input in one mode alone: `F.relu(x, inplace=not self.training)`."""
+        return self.module is None and len(set(map(self._writes, self.nodes.values()))) > 1
 
     @property
     def written(self) -> str:
@@ -172,8 +181,7 @@ class Site:
             return self.expression.function
         if self.nodes:
             return call_as_function(next(iter(self.nodes.values())))
-        function: Callable[[Tensor], Any] = getattr(self.owner.module, self.target)
-        return function
+        return getattr(self.owner.module, self.target, None)
 
     @property
     def learned(self) -> bool:
@@ -319,8 +327,12 @@ class FlowGraph:
         """Every activation: calls in forwards that run, modules that no call was seen of, what torch's code holds."""
         by_node = {node: s for traced in self.live for s in self._own_sites(traced) for node in s.nodes.values()}
         called = list(dict.fromkeys(by_node[node] for node in self._in_order() if node in by_node))
-        seen = {(site.slot[0], site.module) for site in called if site.module is not None}
-        held = [site for site in self._walk() if (site.owner.module, site.module) not in seen]
+        seen: set[tuple[nn.Module, nn.Module | None]] = {(s.slot[0], s.module) for s in called if s.module is not None}
+        held = []
+        for site in self._walk():
+            if (site.owner.module, site.module) not in seen:
+                seen.add((site.owner.module, site.module))
+                held.append(site)
         return called + held + self._unplaced(called, held)
 
     def _unplaced(self, called: list[Site], held: list[Site]) -> list[Site]:
@@ -345,6 +357,7 @@ class FlowGraph:
                     activation = Activation(mention.kind, default=mention.default)
                     name = names(mention.kind)
                     sites.append(fixed_site(traced, activation, name, mention.reason, mention.place))
+                    sites[-1].suspected = mention.suspected
                 for part in (*own, *held) if hidden else ():
                     if part.place in mention.parts or id(part.module) in mention.modules:
                         part.part_of = sites[-1]
@@ -539,6 +552,7 @@ class FlowGraph:
                 function = filled(name) or as_function(node.target)
                 pointwise = pointwise or is_pointwise(name)
             arguments = map_arg((node.args, dict(node.kwargs)), values.__getitem__)
+            pointwise = pointwise or is_of_stack(name, arguments[0])
             if filled(name) and isinstance(arguments[0][0], Step):
                 arguments, pointwise = (arguments[0][:1], {}), True
             pointwise = pointwise and function is not None

@@ -143,6 +143,15 @@ class Step:
         return values[id(self)]
 
 
+def is_of_stack(name: str, args: Any) -> bool:
+    """Whether a call stacks values, or takes the largest, the sum, ... of such, or a part of what such a call gave."""
+    if name == "stack" or not args or not isinstance(args[0], Step):
+        return name == "stack"
+    return (args[0].name == "stack" and name in _REDUCTIONS) or (
+        name in ("getitem", "index", "getattr") and args[0].name in ("max", "min") and args[0].inputs[0].name == "stack"
+    )
+
+
 @dataclass(frozen=True)
 class Formula:
     """An activation of several steps, from `source` to `top`: a function of one value, which is one activation.

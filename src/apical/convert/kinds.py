@@ -81,8 +81,40 @@ NORM_FUNCTIONS = (
     functional.instance_norm,
     functional.rms_norm,
 )
+
+
+def iadd(x: Any, y: Any) -> Any:
+    """`x += y`. torch.fx writes a call of the operator as a statement, which gives a number's name another value."""
+    x += y
+    return x
+
+
+def isub(x: Any, y: Any) -> Any:
+    """`x -= y`."""
+    x -= y
+    return x
+
+
+def imul(x: Any, y: Any) -> Any:
+    """`x *= y`."""
+    x *= y
+    return x
+
+
+def itruediv(x: Any, y: Any) -> Any:
+    """`x /= y`."""
+    x /= y
+    return x
+
+
+def ipow(x: Any, y: Any) -> Any:
+    """`x **= y`."""
+    x **= y
+    return x
+
+
 _IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ipow", "setitem")
-ADDITIONS: tuple[Any, ...] = (operator.add, operator.iadd, torch.add, "add", "add_")
+ADDITIONS: tuple[Any, ...] = (operator.add, operator.iadd, iadd, torch.add, "add", "add_")
 
 
 def _functions() -> dict[Any, str]:

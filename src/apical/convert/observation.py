@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from apical.convert.flow import AFFINE_FUNCTIONS, MOVING, Activation, FlowGraph, Site, fixed_site, not_fed
-from apical.convert.formula import FORMULA, Formulas, Role, Step, filled, is_pointwise, plain_name, put
+from apical.convert.formula import FORMULA, Formulas, Role, Step, filled, is_of_stack, is_pointwise, plain_name, put
 from apical.convert.kinds import (
     ADDITIONS,
     FUNCTIONS,
@@ -115,6 +115,8 @@ class Observation:
     calls: dict[Site, list[tuple[Place | None, Record | None]]] = field(default_factory=dict)
     strays: list[Site] = field(default_factory=list)
     """Activations that ran and that no site stands for."""
+    cleared: set[Site] = field(default_factory=set)
+    """What was suspected to be an activation of several parts, until the parts were seen."""
 
     def note(self, site: Site, x: Tensor, place: Place | None, record: Record | None, alpha: float | None) -> None:
         self.shares.setdefault(site, Share()).count(x, alpha)
@@ -223,7 +225,7 @@ class _Watch(TorchFunctionMode):
 
     def __init__(self, network: FlowGraph, sites: list[Site], alpha: float | None) -> None:
         super().__init__()
-        self.network, self.alpha = network, alpha
+        self.network, self.sites, self.alpha = network, sites, alpha
         self.observed = Observation(network)
         self.names = {id(module): name for name, module in network.model.named_modules()}
         self.taken = {site.name for site in sites}
@@ -310,12 +312,25 @@ class _Watch(TorchFunctionMode):
         known = [site for site in functions if site.kind == kind and site.place in (None, place)]
         site = known[0] if known else None
         if site is None:
+            if self._inside_activation(x, record):
+                return
             site = self._stray(frame.module, Activation(kind, default=own))
             site.place = place
             functions.append(site)
             self.listed.setdefault(id(frame.module), []).append(site)
             self.observed.strays.append(site)
         self._note(site, x, place, record)
+
+    def _inside_activation(self, x: Tensor, record: Record | None) -> bool:
+        """Whether a registered activation runs that was not called, but its forward was: `self.act.forward(x)`."""
+        caller = sys._getframe(2)
+        while caller is not None and caller.f_code not in self.frames[-1].known:
+            site = self.by_module.get(id(caller.f_locals.get("self")))
+            if site is not None:
+                self._note(site, x, None, record)
+                return True
+            caller = caller.f_back  # type: ignore[assignment]
+        return False
 
     def operator(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, role: Role) -> None:
         """An operator ran: what it made, as a function of what it was made from."""
@@ -328,6 +343,10 @@ class _Watch(TorchFunctionMode):
 
     def conclude(self) -> None:
         """List the activations that were computed step by step and that nothing lists yet."""
+        wholes = [site.part_of for site in self.observed.calls]
+        self.observed.cleared = {whole for whole in wholes if whole is not None and whole.suspected}
+        for part in self.sites:
+            part.part_of = None if part.part_of in self.observed.cleared else part.part_of
         for formula in self.formulas.formulas():
             module, place = formula.top.origin
             listed = self.listed.setdefault(id(module), [])
@@ -505,12 +524,15 @@ class _Steps:
         if not data:
             return
         numbers = any(each.is_floating_point() or self.values[each].base is not None for each in data)
-        pointwise = follow and numbers and len(results) == 1 and _maps(name, args, data, results[0])
         arguments = tree_map_only(Tensor, lambda each: self._step(each) or each, (args, kwargs))
+        stacked = is_of_stack(name, arguments[0])
+        pointwise = follow and numbers and (stacked or (len(results) == 1 and _maps(name, args, data, results[0])))
         function = put if name == "index_put" else func
         if filled(name) is not None and len(results) == 1:
             function, arguments = filled(name) or func, (arguments[0][:1], {})
             pointwise = numbers and results[0].shape == args[0].shape
+        if stacked and len(results) > 1:  # the largest and where it is
+            function = partial(_first, function)
         step = formulas.made(name, function, arguments[0], arguments[1], origin, pointwise=pointwise, role=role)
         for number, each in enumerate(results):
             self.values[each] = step if number == 0 else Step(name, origin=origin)
@@ -554,6 +576,10 @@ class _Steps:
         if step is None and self.written and tensor.untyped_storage().data_ptr() in self.written:
             step = self.values[tensor] = Step("a part of it was written")
         return step  # type: ignore[no-any-return]
+
+
+def _first(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)[0]
 
 
 def _maps(name: str, args: Any, data: list[Tensor], result: Tensor) -> bool:

@@ -69,6 +69,8 @@ def decide(
     for site in chosen:
         if site.module is not None and (whole := wholes.get(id(site.module))) is not None:
             site.fixed = f"its module is a part of {whole.name} too"
+        elif site.fixed is None and site.is_mixed:
+            site.fixed = out_of_reach("in place in one mode alone", site.kind)
     accepted = [site for site in chosen if _accepted(site, filter_fn)]
     if chosen and not accepted:
         names = ", ".join(dict.fromkeys(site.name for site in chosen[:5]))
@@ -244,7 +246,7 @@ def _pyramidal(network: FlowGraph, sites: list[Site], site: Site, observed: Feed
     no_fusion = _why_not_fused(network, site, feeds, affine, norm)
     if no_fusion is None:
         return Decision(site, "fuse", "", feeds, affine, norm)
-    no_branch = _why_no_branch(site, feeds, affine)
+    no_branch = _why_no_branch(network, site, feeds, affine)
     if no_branch is None:
         return Decision(site, "branch", "", feeds, affine, norm)
     if any(feed.moves for feed in feeds.values()):
@@ -337,10 +339,12 @@ def has_extras(module: nn.Module) -> bool:
     return any(hooks) or hasattr(module, "parametrizations")
 
 
-def _why_no_branch(site: Site, feeds: dict[bool, Feed], affine: nn.Module) -> str | None:
+def _why_no_branch(network: FlowGraph, site: Site, feeds: dict[bool, Feed], affine: nn.Module) -> str | None:
     """Why no apical branch can be added in the graph of the forward that calls the activation; None where one can."""
     if site.module is not None and has_extras(site.module):
         return "a hook is attached to it"
+    if isinstance(site.owner.module, nn.Sequential) and id(site.owner.module) in network.open:
+        return "its parts may be called one by one"
     if site.owner.keeps_code or any(owner.keeps_code for feed in feeds.values() for owner in _inlined(feed)):
         return "its forward keeps its code"
     if any(feed.affine.above for feed in feeds.values()):

@@ -88,7 +88,8 @@ class Mention:
     place: Place | None = None
     parts: frozenset[Place] = frozenset()
     modules: frozenset[int] = frozenset()
-    """The places of what it consists of, and the ids of modules among that."""
+    suspected: bool = False
+    """The places of what it consists of, and the ids of modules among that; `suspected`: of what it may consist of."""
 
 
 @dataclass(frozen=True)
@@ -363,8 +364,9 @@ def _hidden(function: Any, registered: set[int], where: str, seen: set[Any]) -> 
 
 
 def _formulas(search: "Search", written: list[Expression], where: str = "") -> Iterator[Mention]:
-    """What the statements of a method compute step by step, beyond a single expression."""
-    for formula in Statements(search).formulas():
+    """What the statements of a method compute step by step, beyond a single expression, or may compute."""
+    statements = Statements(search)
+    for formula in statements.formulas():
         if search.outside and formula.bounds:
             continue  # of boxes and counts as often as of hidden layers
         if any(all(e.place.holds(part.origin) for part in formula.parts) for e in written):
@@ -374,6 +376,12 @@ def _formulas(search: "Search", written: list[Expression], where: str = "") -> I
         reason = out_of_reach(formula.words(where or place), formula.kind)
         at, modules = None if where else place, frozenset(id(step.seen) for step in formula.parts if step.seen)
         yield Mention(formula.kind, reason, formula.default, steps=True, place=at, parts=parts, modules=modules)
+    for steps in (*statements.scattered(), *statements.repeated):
+        reason = out_of_reach(
+            f"one of several functions of one value that may be one{where or steps[0].origin}", FORMULA
+        )
+        parts, modules = frozenset(s.origin for s in steps), frozenset(id(s.seen) for s in steps if s.seen)
+        yield Mention(FORMULA, reason, default=True, steps=True, parts=parts, modules=modules, suspected=True)
 
 
 class Search:
@@ -658,7 +666,7 @@ class Search:
         """The value of `self.name`, unless it is a registered module or a method changes it."""
         value = inspect.getattr_static(self.module, name)
         value = value.__func__ if isinstance(value, staticmethod) else value
-        constant = isinstance(value, (bool, int, float, str, BuiltinFunctionType, list, tuple, dict, nn.Module))
+        constant = isinstance(value, (bool, int, float, str, BuiltinFunctionType, list, tuple, dict, nn.Module, type))
         if name in self.changing or not (constant or _is_function(value, self.module, name)):
             raise LookupError(name)
         return value

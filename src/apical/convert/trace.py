@@ -15,10 +15,10 @@ from typing import Any
 from unittest.mock import patch
 
 from torch import nn
-from torch.fx import Graph, Node, Tracer
+from torch.fx import Graph, Node, Proxy, Tracer
 from torch.nn.utils.parametrize import ParametrizationList
 
-from apical.convert.kinds import is_ours
+from apical.convert.kinds import iadd, imul, ipow, is_ours, isub, itruediv
 from apical.convert.source import Expression, Mention, Place, codes, leaves_traces, methods, running_place
 
 MODES = (True, False)
@@ -59,6 +59,25 @@ class Traced:
         return dict(self.signature.bind(*call.args, **call.kwargs).arguments)
 
 
+class InPlaceProxy(Proxy):
+    """A symbolic value that knows `x += y`: torch.fx would take it for `x = x + y`, which leaves other names alone."""
+
+    def __iadd__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", iadd, (self, other), {})
+
+    def __isub__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", isub, (self, other), {})
+
+    def __imul__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", imul, (self, other), {})
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", itruediv, (self, other), {})
+
+    def __ipow__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", ipow, (self, other), {})
+
+
 class OwnForward(Tracer):
     """Traces one forward: every child is a leaf, parameters and buffers are read, never computed with."""
 
@@ -83,6 +102,9 @@ class OwnForward(Tracer):
         if node.op == "get_attr":
             node.meta["value"] = functools.reduce(_stored, str(node.target).split("."), self.root)
         return node
+
+    def proxy(self, node: Node) -> Proxy:
+        return InPlaceProxy(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
