@@ -347,6 +347,8 @@ class _Watch(TorchFunctionMode):
         self.observed.cleared = {whole for whole in wholes if whole is not None and whole.suspected}
         for part in self.sites:
             part.part_of = None if part.part_of in self.observed.cleared else part.part_of
+        for own in self.listed.values():
+            own[:] = [site for site in own if site not in self.observed.cleared]
         for formula in self.formulas.formulas():
             module, place = formula.top.origin
             listed = self.listed.setdefault(id(module), [])
@@ -661,7 +663,7 @@ def tried(model: nn.Module, example_inputs: Any, mode: bool | None = False) -> I
     finally:
         with torch.no_grad():
             for tensor, version, value in before:
-                if failed or tensor._version != version:
+                if failed or mode is None or tensor._version != version:  # batch norm counts no version in training
                     tensor.copy_(value)
 
 

@@ -6,6 +6,7 @@ One module is traced at a time, so that a graph can replace one forward and leav
 import copy
 import functools
 import inspect
+import random
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+import torch
 from torch import nn
 from torch.fx import Graph, Node, Proxy, Tracer
 from torch.nn.utils.parametrize import ParametrizationList
@@ -250,13 +252,39 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
                 traced.graphs[mode] = _copied(traced.graphs[MODES[0]])
                 continue
             with in_mode(module, mode), attributes_kept([module]):
-                traced.graphs[mode] = OwnForward(module, traced.fixed).trace(module)
+                before = _random_states()
+                graph = traced.graphs[mode] = OwnForward(module, traced.fixed).trace(module)
+                constants = _constants(graph)
+                if constants and not _equal(constants, _constants(OwnForward(module, traced.fixed).trace(module))):
+                    raise TypeError("it makes other tensors each time")
+                if not _equal(before, _random_states()):
+                    raise TypeError("it draws random numbers, of which a graph would hold one draw")
     except Exception as error:  # a forward is any code: whatever it raises on symbolic values is the reason
         traced.graphs, traced.error = {}, f"the forward of {type(module).__name__} could not be traced"
         traced.words = _first_sentence(error)
     no_graph = bool(traced.error or traced.fixed) or leaves_traces(module)
     traced.keeps_code = no_graph and "forward" in methods(type(module))
     return traced
+
+
+def _random_states() -> list[Any]:
+    """The states of the sources of random numbers that a forward may draw from."""
+    numpy: Any = sys.modules.get("numpy")
+    return [torch.get_rng_state(), random.getstate(), *([] if numpy is None else numpy.random.get_state()[1:3])]
+
+
+def _constants(graph: Graph) -> list[Any]:
+    """The tensors that a forward made while it was traced."""
+    nodes = [node for node in graph.nodes if node.op == "get_attr" and "_tensor_constant" in str(node.target)]
+    return [node.meta["value"] for node in nodes]
+
+
+def _equal(first: list[Any], second: list[Any]) -> bool:
+    pairs = zip(first, second, strict=False)
+    return len(first) == len(second) and all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else bool((a == b).all() if hasattr(a, "all") else a == b)
+        for a, b in pairs
+    )
 
 
 def _looks_at_training(module: nn.Module) -> bool:
