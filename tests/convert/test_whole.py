@@ -398,8 +398,9 @@ def test_what_writes_into_a_view_is_converted_and_still_writes(write: Any, unit:
     model, x = network(), torch.randn(5, 4)
     with torch.no_grad():  # autograd refuses to write into one of several views
         report = apical.convert_(model, unit, kinds=["gelu", "relu", "silu"], example_inputs=x)
-        assert len(report.converted) == 2
+        assert "gelu" in [row.kind for row in report.converted]
         if unit == "ada":
+            assert not report.kept
             h, ada = model.layers[0](x), apical.ADA()
             parts = {method: slice(2, 4), half: slice(0, 2), product: slice(0, 2), called: slice(2, 4)}
             columns = parts.get(write, slice(0, 4))

@@ -118,7 +118,7 @@ def _convert(
     keep_function: bool,
 ) -> ConversionReport:
     held = _hold_functions(model, surgery)
-    network = FlowGraph(model, selection)
+    network = FlowGraph(model, selection, _aliases(held))
     sites = network.sites()
     observed: Observation | None = None
     if example_inputs is not None:
@@ -214,7 +214,7 @@ def _root(model: nn.Module, record: dict[str, Any]) -> nn.Module:
 def _repeat(model: nn.Module, surgery: Surgery, record: dict[str, Any]) -> ConversionReport:
     unit, wanted = Unit.parse(record["unit"]), {entry["name"] for entry in record["activations"]}
     held = _hold_functions(model, surgery)
-    network = FlowGraph(model, selection_of(model, record))
+    network = FlowGraph(model, selection_of(model, record), _aliases(held))
     recorded = Recorded(model, record)
     sites = recorded.split(network.sites())
     decisions = decide(network, sites, unit, chosen_by=lambda site: site.label in wanted, observed=recorded)
@@ -232,13 +232,17 @@ def _hold_functions(model: nn.Module, surgery: Surgery) -> list[Held]:
 
     An elementwise function is made a module; the forward of another module is that module.
     """
-    held = []
+    held, registered = [], {id(module) for module in model.modules()}
     for module in list(model.modules()):
         if is_ours(module):
             continue
         for name, value in list(vars(module).items()):
             if isinstance(value, MethodType) and isinstance(value.__self__, nn.Module) and name != "forward":
-                if value == value.__self__.forward and value.__self__ is not module:
+                if (
+                    value == value.__self__.forward
+                    and value.__self__ is not module
+                    and id(value.__self__) in registered
+                ):
                     surgery.set(module, name, value.__self__)
                     held.append((module, name, value.__self__, value))
                 continue
@@ -261,8 +265,16 @@ def _known(value: Any) -> bool:
 def _release_functions(held: list[Held], surgery: Surgery) -> None:
     """Put back the functions that nothing took the place of."""
     for module, name, stand_in, value in held:
-        if getattr(module, name) is stand_in:
+        new = surgery.now(stand_in)
+        if new is not stand_in:
+            setattr(module, name, new)
+        elif getattr(module, name) is stand_in:
             surgery.restore(module, name, value)
+
+
+def _aliases(held: list[Held]) -> list[tuple[nn.Module, str]]:
+    """The attributes that hold the forward of another module, which has a name of its own."""
+    return [(module, name) for module, name, _, value in held if isinstance(value, MethodType)]
 
 
 def _check_arguments(model: nn.Module, filter_fn: Any) -> None:

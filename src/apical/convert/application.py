@@ -110,7 +110,7 @@ class Application:
             self._set_activation(site.owner.module, new)
             return
         if site.module is not None:
-            self.surgery.replace(site.module, new, only=site.slot[0])
+            self.surgery.replace(site.module, new, only=site.slot)
             if rewires(site):
                 self._call(site, site.target)
         else:
@@ -173,7 +173,7 @@ class Application:
         self.surgery.tap(decision.affine, Tap(wired.wire))
         if takes_slot(self.network, self.sites, site):
             assert site.module is not None
-            self.surgery.replace(site.module, neuron, only=site.slot[0])
+            self.surgery.replace(site.module, neuron, only=site.slot)
         else:
             self._call(site, self.surgery.add(site.owner.module, f"{site.target.replace('.', '_')}_neuron", neuron))
 

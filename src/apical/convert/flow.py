@@ -228,10 +228,10 @@ class Feed:
 
 
 class FlowGraph:
-    """The traced modules of a model and the calls between them."""
+    """The traced modules of a model and the calls between them; `aliases` are second names of modules."""
 
-    def __init__(self, model: nn.Module, selection: Selection) -> None:
-        self.model, self.selection = model, selection
+    def __init__(self, model: nn.Module, selection: Selection, aliases: Collection[tuple[nn.Module, str]] = ()) -> None:
+        self.model, self.selection, self.aliases = model, selection, aliases
         self._activations: dict[int, Activation | None] = {}
         self._feeds: dict[int, bool] = {}
         self.traced = trace(model, lambda module: self.activation(module) is not None)
@@ -327,12 +327,8 @@ class FlowGraph:
         """Every activation: calls in forwards that run, modules that no call was seen of, what torch's code holds."""
         by_node = {node: s for traced in self.live for s in self._own_sites(traced) for node in s.nodes.values()}
         called = list(dict.fromkeys(by_node[node] for node in self._in_order() if node in by_node))
-        seen: set[tuple[nn.Module, nn.Module | None]] = {(s.slot[0], s.module) for s in called if s.module is not None}
-        held = []
-        for site in self._walk():
-            if (site.owner.module, site.module) not in seen:
-                seen.add((site.owner.module, site.module))
-                held.append(site)
+        slots = {*self.aliases, *(site.slot for site in called if site.module is not None)}
+        held = [site for site in self._walk() if (site.owner.module, site.target) not in slots]
         return called + held + self._unplaced(called, held)
 
     def _unplaced(self, called: list[Site], held: list[Site]) -> list[Site]:

@@ -44,8 +44,8 @@ class Surgery:
                 if child is not None:
                     self._slots.setdefault(id(child), []).append((parent, name))
 
-    def replace(self, old: nn.Module, new: nn.Module, *, only: nn.Module | None = None) -> None:
-        """Put `new`, with the hooks of `old`, wherever the model has `old`, or in one module that has it."""
+    def replace(self, old: nn.Module, new: nn.Module, *, only: tuple[nn.Module, str] | None = None) -> None:
+        """Put `new`, with the hooks of `old`, wherever the model has `old`, or in one place of it."""
         new.train(old.training)
         for hooks in HOOKS if any(getattr(old, name) for name in HOOKS) else ():
             setattr(new, hooks, getattr(old, hooks))  # the same dict: whoever holds a handle can still remove it
@@ -53,9 +53,15 @@ class Surgery:
             self.model = new
             return
         for parent, name in self._slots.get(id(old), []):
-            if only is None or parent is only:
+            if only is None or (parent is only[0] and name == only[1]):
                 parent._modules[name] = new
                 self._undo.append(partial(parent._modules.__setitem__, name, old))
+
+    def now(self, old: nn.Module) -> nn.Module:
+        """What is in the first place where the model had `old`."""
+        (parent, name), *_ = self._slots[id(old)]
+        module: nn.Module = getattr(parent, name)
+        return module
 
     def add(self, parent: nn.Module, name: str, child: nn.Module) -> str:
         """A new child under `name`, or a name like it that is free; returns the name."""
