@@ -4,7 +4,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType
 from typing import Any
 
 import torch
@@ -38,10 +38,14 @@ from apical.convert.record import (
 )
 from apical.convert.report import Change, ConversionReport, Cost, nothing_converted, nothing_to_convert, rows
 from apical.convert.rewrite import Surgery
+from apical.convert.verification import Verification
 from apical.errors import ApicalError, ConversionError
 from apical.nn.unit import Unit
 
 Row = Change  # its former name
+Held = tuple[nn.Module, str, nn.Module, Any]
+"""A module, the name of its attribute, the module that stands there for a while, and the value."""
+
 __all__ = ["ALL_KINDS", "DEFAULT_KINDS", "Change", "ConversionReport", "Cost", "Row", "convert_", "load"]
 
 
@@ -114,11 +118,12 @@ def _convert(
     keep_function: bool,
 ) -> ConversionReport:
     held = _hold_functions(model, surgery)
-    network = FlowGraph(model, selection)
+    network = FlowGraph(model, selection, _aliases(held))
     sites = network.sites()
     observed: Observation | None = None
     if example_inputs is not None:
         observed = observe(network, sites, example_inputs, _alpha(unit))
+        sites = [site for site in sites if site not in observed.cleared]
         sites = [*(observed.split(sites) if unit.pyramidal else sites), *observed.strays]
     selection.check(name for site in sites for name in (site.kind, *site.activation.names))
     decisions = decide(network, sites, unit, chosen_by=network.chosen, filter_fn=filter_fn, observed=observed)
@@ -140,17 +145,18 @@ def _carry_out(
     decisions: list[Decision],
     unit: Unit,
     observed: Observation | Recorded | None,
-    held: list[tuple[nn.Module, str, HeldFunction]],
+    held: list[Held],
     example_inputs: Any = None,
     *,
     at_zero: bool = False,
 ) -> ConversionReport:
     """Do what was decided, and report it."""
     record = record_of(network.model, network.selection, str(unit), decisions)
-    before = _costs(network.model, example_inputs)
+    before, verification = _costs(network.model, example_inputs), Verification(network.model, example_inputs)
     application = Application(network, surgery, decisions, unit, at_zero=at_zero)
     application.run()
     _release_functions(held, surgery)
+    verification.check(application)
     records = _note(surgery, record)
     table = rows(decisions, application.made, observed.shares if observed is not None else {}, unit)
     after = _costs(surgery.model, example_inputs)
@@ -208,7 +214,7 @@ def _root(model: nn.Module, record: dict[str, Any]) -> nn.Module:
 def _repeat(model: nn.Module, surgery: Surgery, record: dict[str, Any]) -> ConversionReport:
     unit, wanted = Unit.parse(record["unit"]), {entry["name"] for entry in record["activations"]}
     held = _hold_functions(model, surgery)
-    network = FlowGraph(model, selection_of(model, record))
+    network = FlowGraph(model, selection_of(model, record), _aliases(held))
     recorded = Recorded(model, record)
     sites = recorded.split(network.sites())
     decisions = decide(network, sites, unit, chosen_by=lambda site: site.label in wanted, observed=recorded)
@@ -221,17 +227,29 @@ def _costs(model: nn.Module, example_inputs: Any) -> tuple[int, int]:
     return parameters, 0 if example_inputs is None else multiply_adds(model, example_inputs)
 
 
-def _hold_functions(model: nn.Module, surgery: Surgery) -> list[tuple[nn.Module, str, HeldFunction]]:
-    """Elementwise functions that modules keep as attributes (`self.act = F.gelu`), each made a module for a while."""
-    held = []
+def _hold_functions(model: nn.Module, surgery: Surgery) -> list[Held]:
+    """Functions that modules keep as attributes (`self.act = F.gelu`), each a module for a while, with its value.
+
+    An elementwise function is made a module; the forward of another module is that module.
+    """
+    held, registered = [], {id(module) for module in model.modules()}
     for module in list(model.modules()):
         if is_ours(module):
             continue
         for name, value in list(vars(module).items()):
+            if isinstance(value, MethodType) and isinstance(value.__self__, nn.Module) and name != "forward":
+                if (
+                    value == value.__self__.forward
+                    and value.__self__ is not module
+                    and id(value.__self__) in registered
+                ):
+                    surgery.set(module, name, value.__self__)
+                    held.append((module, name, value.__self__, value))
+                continue
             if _is_plain_function(value) and name != "forward" and (_known(value) or elementwise(value) is not None):
                 function = HeldFunction(value)
                 surgery.set(module, name, function)
-                held.append((module, name, function))
+                held.append((module, name, function, value))
     return held
 
 
@@ -244,11 +262,19 @@ def _known(value: Any) -> bool:
     return not isinstance(value, partial) and value in FUNCTIONS
 
 
-def _release_functions(held: list[tuple[nn.Module, str, HeldFunction]], surgery: Surgery) -> None:
+def _release_functions(held: list[Held], surgery: Surgery) -> None:
     """Put back the functions that nothing took the place of."""
-    for module, name, function in held:
-        if getattr(module, name) is function:
-            surgery.restore(module, name, function.function)
+    for module, name, stand_in, value in held:
+        new = surgery.now(stand_in)
+        if new is not stand_in:
+            setattr(module, name, new)
+        elif getattr(module, name) is stand_in:
+            surgery.restore(module, name, value)
+
+
+def _aliases(held: list[Held]) -> list[tuple[nn.Module, str]]:
+    """The attributes that hold the forward of another module, which has a name of its own."""
+    return [(module, name) for module, name, _, value in held if isinstance(value, MethodType)]
 
 
 def _check_arguments(model: nn.Module, filter_fn: Any) -> None:

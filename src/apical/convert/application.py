@@ -6,10 +6,10 @@ from typing import Any
 from torch import nn
 from torch.fx import Node
 
-from apical.convert.branch import ApicalBranch, Tap, Wire, WiredNeuron, plain_norm, zero_apical_
+from apical.convert.branch import ApicalBranch, InPlace, Tap, Wire, WiredNeuron, plain_norm, zero_apical_
 from apical.convert.flow import Feed, FlowGraph, Site, output
 from apical.convert.kinds import HeldFunction, call_input, is_transformer_layer, width
-from apical.convert.plan import Decision, all_fused, later_users, rewires, takes_slot
+from apical.convert.plan import Decision, all_fused, has_extras, rewires, takes_slot
 from apical.convert.probe import probe, same_function
 from apical.convert.rewrite import Surgery, inline
 from apical.convert.source import Edit, call_input_place
@@ -26,11 +26,15 @@ class Application:
         self.network, self.surgery, self.unit, self.at_zero = network, surgery, unit, at_zero
         self.decisions = [decision for decision in decisions if decision.form != "keep"]
         self.sites = [decision.site for decision in decisions if decision.asked]
+        self.originals = {decision: decision.site.original for decision in self.decisions}  # before graphs change
+        changed = {decision.site for decision in self.decisions}
+        self._read_again = {site for site in changed if network.is_read_again(site)}
         self.layers = unit.layers()
         self._probe = probe(unit.basal)
         self.made: dict[Decision, nn.Module] = {}
-        self._basal: dict[Decision, nn.Module] = {}
+        self.basal: dict[Decision, nn.Module] = {}
         self._swapped: dict[int, nn.Module] = {}
+        self._in_place: dict[nn.Module, InPlace] = {}
         self._inlined: dict[Node, dict[Node, Any]] = {}
         self._became: dict[Node, Node] = {}
         self._graphs: dict[int, Traced] = {}
@@ -71,11 +75,12 @@ class Application:
             branch: nn.Module = ApicalBranch.beside(affine, norm, apical)
             made = branch
             if decision.form == "wire":
-                keeps = site.module is not None and not isinstance(site.module, HeldFunction)
-                kept = site.module if keeps and same_function(site.function, self._probe) else None
+                old = None if isinstance(site.module, HeldFunction) else site.module
+                keeps = old is not None and not has_extras(old)  # its hooks go to the neuron
+                kept = old if keeps and same_function(site.function, self._probe) else None
                 made = WiredNeuron(kept or basal, branch, Wire())
             else:
-                self._basal[decision] = basal
+                self.basal[decision] = basal
         else:
             if norm is site.owner.module:
                 norm = plain_norm(norm)
@@ -100,7 +105,7 @@ class Application:
         return new
 
     def _swap(self, decision: Decision) -> None:
-        site, new = decision.site, self.made[decision]
+        site, new = decision.site, self._placed(decision)
         if is_transformer_layer(site.owner.module):
             self._set_activation(site.owner.module, new)
             return
@@ -110,6 +115,14 @@ class Application:
                 self._call(site, site.target)
         else:
             self._call(site, self.surgery.add(site.owner.module, site.target, new))
+
+    def _placed(self, decision: Decision) -> nn.Module:
+        """What takes the place of an activation: the new one, in place where somebody reads what the old one wrote."""
+        site, new = decision.site, self.made[decision]
+        calls = [other for other in self.sites if site.module is not None and other.module is site.module]
+        if self._read_again.isdisjoint([site, *calls]):
+            return new
+        return self._in_place.setdefault(new, InPlace(new))
 
     def _call(self, site: Site, name: str) -> None:
         """Let the forward call the module `name` where it has the activation."""
@@ -123,7 +136,7 @@ class Application:
         assert place is not None
         source = site.expression.source if site.expression is not None else call_input_place(type(owner.module), place)
         assert source is not None
-        self._edits.setdefault(id(owner.module), (owner.module, []))[1].append(Edit(place, source, name, site.in_place))
+        self._edits.setdefault(id(owner.module), (owner.module, []))[1].append(Edit(place, source, name))
 
     def _set_activation(self, layer: nn.Module, new: nn.Module) -> None:
         """Put another activation into torch's transformer layer; fused code that knows only ReLU and GELU is off."""
@@ -154,10 +167,10 @@ class Application:
             self._graphs[id(site.owner.module)] = site.owner
 
     def _wire(self, decision: Decision) -> None:
-        site, neuron = decision.site, self.made[decision]
-        assert isinstance(neuron, WiredNeuron)
+        site, wired, neuron = decision.site, self.made[decision], self._placed(decision)
+        assert isinstance(wired, WiredNeuron)
         assert decision.affine is not None
-        self.surgery.tap(decision.affine, Tap(neuron.wire))
+        self.surgery.tap(decision.affine, Tap(wired.wire))
         if takes_slot(self.network, self.sites, site):
             assert site.module is not None
             self.surgery.replace(site.module, neuron, only=site.slot)
@@ -168,18 +181,18 @@ class Application:
         site, owner = decision.site, decision.site.owner
         stem = _stem(next(iter(decision.feeds.values())))
         apical = self.surgery.add(owner.module, f"{stem}_apical", self.made[decision])
-        basal = None
-        if not same_function(site.function, self._probe):
-            basal = self.surgery.add(owner.module, f"{stem}_basal", self._basal[decision])
+        basal, again = None, site in self._read_again
+        if again or not same_function(site.function, self._probe):
+            basal = self.surgery.add(owner.module, f"{stem}_basal", self.basal[decision])
         for mode, feed in decision.feeds.items():
             affine = self._locate(mode, feed.affine.trail, feed.affine.node)
-            activation = site.nodes[mode] if basal is None else self._call_instead(site, mode, basal)
+            start = self._start(site, mode)
+            activation = site.nodes[mode] if basal is None else self._call_instead(site, mode, basal, copied=again)
             moves = [self._locate(mode, each.trail, each.node) for each in feed.moves]
             norm = None if feed.norm is None else feed.norm.node
             normed = [each.node is norm for each in feed.moves]
             branch = _copied_way(affine, apical, moves, normed) if moves else _called(affine, apical)
-            total = _add_branch(branch, activation, in_place=site.in_place and basal is None)
-            self._became[activation] = total
+            self._became[activation] = _add_branch(branch, activation, start if again else None)
         self._graphs[id(owner.module)] = owner
 
     def _locate(self, mode: bool, trail: tuple[tuple[Traced, Node], ...], node: Node) -> Node:
@@ -204,14 +217,12 @@ class Application:
             start = self._became[start]
         return start
 
-    def _call_instead(self, site: Site, mode: bool, name: str) -> Node:
-        """Call the module `name` in the place of an activation; who read an overwritten input reads the result."""
+    def _call_instead(self, site: Site, mode: bool, name: str, *, copied: bool = False) -> Node:
+        """Call the module `name` in the place of an activation, on its input or on a copy of that."""
         node, source = site.nodes[mode], self._start(site, mode)
-        readers = later_users(node) if site.in_place else []
-        with node.graph.inserting_after(node):
-            call = node.graph.call_module(name, (source,))
-        for user in readers:
-            user.replace_input_with(source, call)
+        graph = node.graph
+        with graph.inserting_before(node):
+            call = graph.call_module(name, (graph.call_method("clone", (source,)) if copied else source,))
         self._replace(site, node, call)
         return call
 
@@ -244,16 +255,18 @@ def _copied_way(affine: Node, name: str, moves: list[Node], normed: list[bool]) 
         return graph.call_module(f"{name}.activation", (value,))
 
 
-def _add_branch(apical: Node, activation: Node, *, in_place: bool) -> Node:
-    """Add the branch to `activation`."""
+def _add_branch(apical: Node, activation: Node, written: Node | None) -> Node:
+    """Add the branch to `activation`, and write the sum over the value `written`, if one is given."""
     graph = activation.graph
     with graph.inserting_after(activation):
         total = graph.call_function(operator.add, (activation, apical))
     activation.replace_all_uses_with(total, delete_user_cb=lambda user: user is not total)
-    if in_place:
-        for user in later_users(activation):
-            user.replace_input_with(call_input(activation), total)
-    return total
+    if written is None:
+        return total
+    with graph.inserting_after(total):
+        result = graph.call_method("copy_", (written, total))
+    total.replace_all_uses_with(result, delete_user_cb=lambda user: user is not result)
+    return result
 
 
 def _depth(traced: Traced) -> int:

@@ -62,6 +62,21 @@ class WiredNeuron(nn.Module):
         return self.basal(z) + self.apical(x)  # type: ignore[no-any-return]
 
 
+class InPlace(nn.Module):
+    """Writes what its activation computes over the input, as the activation did whose place it takes.
+
+    Whoever reads the input later, under whatever name or through a view, reads the new values. The activation gets a
+    copy, since it may need its input again for the gradient.
+    """
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.copy_(self.activation(x.clone()))
+
+
 def _without_parametrizations(affine: nn.Module) -> nn.Module:
     """A copy with plain weights: what a parametrisation computes is a start, not a rule, for another branch."""
     copy = deepcopy(affine)

@@ -29,6 +29,8 @@ from apical.convert.formula import (
     Step,
     as_function,
     filled,
+    is_fresh,
+    is_of_stack,
     is_pointwise,
     plain_name,
     setting,
@@ -48,24 +50,16 @@ from apical.convert.kinds import (
     call_kind,
     is_addition,
     is_affine,
+    is_of_parameters,
     is_ours,
     module_kind,
 )
-from apical.convert.probe import changes_shape, elementwise, is_bent, module_function, whole_activation
+from apical.convert.probe import changes_shape, elementwise, is_bent, module_function, overwrites, whole_activation
 from apical.convert.source import Expression, Place, hooks, out_of_reach, read
 from apical.convert.trace import MODES, Traced, has_own_forward, place_of, trace
 from apical.errors import ConversionError
 
 AFFINE_FUNCTIONS = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-VIEWS = {
-    "getitem", "view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "t", "transpose", "swapaxes",
-    "swapdims", "permute", "movedim", "moveaxis", "squeeze", "unsqueeze", "narrow", "select", "split", "tensor_split",
-    "chunk", "unbind", "expand", "expand_as", "detach", "diagonal", "unfold", "contiguous", "alias",
-}  # fmt: skip
-"""Calls whose result may share its memory with what they are given."""
-OVERWRITES = (
-    "it writes in place into a view of a value that is read later; assign the result instead: h[:, :4] = relu(h[:, :4])"
-)
 SHAPE_READS = ("ndim", "shape", "dtype", "device", "is_cuda", "size", "dim")
 MOVING = {
     "view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "transpose", "swapaxes", "permute", "movedim",
@@ -77,6 +71,13 @@ MOVING_MODULES = (
     nn.Flatten, nn.Unflatten, nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd,
     nn.modules.pooling._AdaptiveAvgPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd,
 )  # fmt: skip
+MAKING = {
+    *AFFINE_FUNCTIONS, *(function.__name__ for function in NORM_FUNCTIONS), "cat", "concat", "stack", "matmul", "bmm",
+    "mm", "addmm", "baddbmm", "softmax", "log_softmax", "sum", "mean", "scaled_dot_product_attention", "embedding",
+    *(name for name in MOVING if "_pool" in name),
+}  # fmt: skip
+"""Calls whose result has memory of its own, beside those that map each number by itself."""
+MAKING_MODULES = (*(kind for kind in MOVING_MODULES if kind not in (nn.Flatten, nn.Unflatten)), nn.Embedding)
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
 
 
@@ -101,7 +102,7 @@ class Site:
     `nodes` holds the call in each mode of the owner's forward, `starts` its input; a call of one mode alone has one
     entry, a call in a forward without a graph none. `expression` is the same call in the source. Where `fixed` is set,
     it says why the activation has to stay. A `formula` is an activation of several steps; the calls it consists of are
-    `part_of` it, and not activations for themselves.
+    `part_of` it, and not activations for themselves. `suspected`: the source does not tell whether they are.
     """
 
     owner: Traced
@@ -117,6 +118,7 @@ class Site:
     fixed: str | None = None
     formula: Formula | None = None
     part_of: "Site | None" = None
+    suspected: bool = False
 
     @property
     def kind(self) -> str:
@@ -139,11 +141,23 @@ class Site:
 
     @property
     def in_place(self) -> bool:
+        """Whether it changes its input, as far as calling it tells."""
         if self.module is not None:
-            return bool(getattr(self.module, "inplace", False))
-        if self.expression is not None:
-            return self.expression.in_place
-        return any(call_in_place(node) for node in self.nodes.values())
+            widths = (*(p.numel() for p in self.module.parameters() if p.numel() > 1), 3)
+            function = module_function(self.module)
+            return bool(getattr(self.module, "inplace", False)) if function is None else overwrites(function, widths)
+        if self.expression is not None and self.formula is None:
+            return overwrites(self.expression.function)
+        return any(map(self._writes, self.nodes.values()))
+
+    def _writes(self, node: Node) -> bool:
+        function = call_as_function(node) if self.formula is None else None
+        return call_in_place(node) if function is None else overwrites(function)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether it changes its input in one mode alone: `F.relu(x, inplace=not self.training)`."""
+        return self.module is None and len(set(map(self._writes, self.nodes.values()))) > 1
 
     @property
     def written(self) -> str:
@@ -157,21 +171,34 @@ class Site:
         return f"a formula{self.place or ''}" if self.kind == FORMULA else f"{self.kind}()"
 
     @property
-    def function(self) -> Callable[[Tensor], Any] | None:
-        """What the activation computes, or None where that is learned, random, or depends on other tensors."""
-        if self.kind == "rrelu" or self.fixed is not None:
-            return None
+    def original(self) -> Callable[[Tensor], Any] | None:
+        """The activation as a function of its input, which it may overwrite; None where it needs other tensors."""
+        if (formula := self.formula) is not None:
+            return lambda x: formula(x.cpu().double()).to(x)  # where its constants are
+        if self.module is not None:
+            return self.module.forward
         if self.expression is not None:
             return self.expression.function
-        if self.formula is not None:
-            return None if self.formula.learned else self.formula
-        module = self.module
-        if module is not None:
-            return None if any(True for _ in module.parameters()) else lambda x: module(x.clone())
         if self.nodes:
             return call_as_function(next(iter(self.nodes.values())))
-        function: Callable[[Tensor], Any] = getattr(self.owner.module, self.target)
-        return function
+        return getattr(self.owner.module, self.target, None)
+
+    @property
+    def learned(self) -> bool:
+        """Whether what it computes depends on parameters."""
+        if self.module is not None:
+            return any(True for _ in self.module.parameters())
+        if self.formula is not None:
+            return self.formula.learned
+        return self.expression is None and any(map(is_of_parameters, self.nodes.values()))
+
+    @property
+    def function(self) -> Callable[[Tensor], Any] | None:
+        """What the activation computes, or None where that is learned, random, or depends on other tensors."""
+        function = self.original
+        if function is None or self.kind == "rrelu" or self.fixed is not None or self.learned:
+            return None
+        return lambda x: function(x.clone())
 
 
 @dataclass(frozen=True)
@@ -201,10 +228,10 @@ class Feed:
 
 
 class FlowGraph:
-    """The traced modules of a model and the calls between them."""
+    """The traced modules of a model and the calls between them; `aliases` are second names of modules."""
 
-    def __init__(self, model: nn.Module, selection: Selection) -> None:
-        self.model, self.selection = model, selection
+    def __init__(self, model: nn.Module, selection: Selection, aliases: Collection[tuple[nn.Module, str]] = ()) -> None:
+        self.model, self.selection, self.aliases = model, selection, aliases
         self._activations: dict[int, Activation | None] = {}
         self._feeds: dict[int, bool] = {}
         self.traced = trace(model, lambda module: self.activation(module) is not None)
@@ -300,7 +327,7 @@ class FlowGraph:
         """Every activation: calls in forwards that run, modules that no call was seen of, what torch's code holds."""
         by_node = {node: s for traced in self.live for s in self._own_sites(traced) for node in s.nodes.values()}
         called = list(dict.fromkeys(by_node[node] for node in self._in_order() if node in by_node))
-        slots = {site.slot for site in called if site.module is not None}
+        slots = {*self.aliases, *(site.slot for site in called if site.module is not None)}
         held = [site for site in self._walk() if (site.owner.module, site.target) not in slots]
         return called + held + self._unplaced(called, held)
 
@@ -326,6 +353,7 @@ class FlowGraph:
                     activation = Activation(mention.kind, default=mention.default)
                     name = names(mention.kind)
                     sites.append(fixed_site(traced, activation, name, mention.reason, mention.place))
+                    sites[-1].suspected = mention.suspected
                 for part in (*own, *held) if hidden else ():
                     if part.place in mention.parts or id(part.module) in mention.modules:
                         part.part_of = sites[-1]
@@ -455,7 +483,6 @@ class FlowGraph:
                 expression if expression is not None and _members(traced, expression)[mode] == [node] else None,
                 place,
             )
-        _leave_overwriting(sites.values())
         return list(sites.values())
 
     def _formulas(self, traced: Traced, sites: list[Site]) -> list[Site]:
@@ -493,8 +520,6 @@ class FlowGraph:
         last_alone = in_place == [nodes[0]] and call_input(nodes[0]) is formula.source.origin
         if formula.bare or traced.keeps_code or not formula.closed or (in_place and not last_alone):
             site.fixed = out_of_reach(formula.words(place or ""), kind)
-        elif any(map(_overwrites, in_place)):
-            site.fixed = OVERWRITES
         else:
             site.fixed, site.formula, site.expression = None, formula, written
         return site
@@ -523,6 +548,7 @@ class FlowGraph:
                 function = filled(name) or as_function(node.target)
                 pointwise = pointwise or is_pointwise(name)
             arguments = map_arg((node.args, dict(node.kwargs)), values.__getitem__)
+            pointwise = pointwise or is_of_stack(name, arguments[0])
             if filled(name) and isinstance(arguments[0][0], Step):
                 arguments, pointwise = (arguments[0][:1], {}), True
             pointwise = pointwise and function is not None
@@ -534,6 +560,66 @@ class FlowGraph:
             if call_in_place(node) and node.all_input_nodes and pointwise:
                 values[node.all_input_nodes[0]] = step
         return formulas
+
+    def is_read_again(self, site: Site) -> bool:
+        """Whether an activation overwrites its input, and that may be read later by another name than the result's."""
+        if not site.in_place:
+            return False
+        if site.owner.error or site.owner.keeps_code or not site.nodes:
+            return True
+        return any(self._is_read(site.owner, node, site.starts[mode], mode) for mode, node in site.nodes.items())
+
+    def _is_read(self, owner: Traced, call: Node, value: Any, mode: bool) -> bool:
+        """Whether what shares memory with `value` may be read after `call`: in this graph, or by who called it."""
+        if owner.error or owner.keeps_code or not isinstance(value, Node):
+            return True
+        shared, nodes = {value}, [*call.graph.nodes]
+        for node in reversed(nodes[: nodes.index(call)]):
+            if node in shared:
+                shared |= set(self._shares(owner, node, mode))
+        for node in nodes:
+            if node is not call and shared & set(self._shares(owner, node, mode)):
+                shared.add(node)
+        later = {node for node in nodes[nodes.index(call) + 1 :] if not _reads_shape(node)}
+        if any(node.op == "get_attr" or later & set(node.users) for node in shared):
+            return True
+        given = [str(node.target) for node in shared if node.op == "placeholder"]
+        callers = self.callers.get((id(owner.module), mode), [])
+        if given and (not callers or id(owner.module) in self.open):
+            return True
+        passed = [
+            (caller, at, caller_value)
+            for caller, at in callers
+            for name in given
+            for caller_value in [owner.arguments(at).get(name)]
+        ]
+        return any(isinstance(each, Node) and self._is_read(caller, at, each, mode) for caller, at, each in passed)
+
+    def _shares(self, owner: Traced, node: Node, mode: bool) -> list[Node]:
+        """The inputs of a call whose memory its result may share."""
+        if node.op == "call_module":
+            module = self.resolve(owner, node)
+            child = self.traced.get(id(module))
+            if child is None:
+                fresh = is_affine(module) or isinstance(module, (*NORMS, *MAKING_MODULES)) or is_ours(module)
+                fresh = fresh or (self.activation(module) is not None and not getattr(module, "inplace", False))
+                return [] if fresh else node.all_input_nodes
+            result = None if child.error or child.keeps_code else output(child.graphs[mode])
+            if result is None:
+                return node.all_input_nodes
+            shared = {result}
+            for inner in reversed(result.graph.nodes):
+                if inner in shared:
+                    shared |= set(self._shares(child, inner, mode))
+            passed = child.arguments(node)
+            given = [passed.get(str(each.target)) for each in shared if each.op == "placeholder"]
+            return [each for each in given if isinstance(each, Node)]
+        if node.op not in ("call_function", "call_method") or _reads_shape(node):
+            return []
+        name = plain_name(node.target)
+        if call_in_place(node):
+            return node.all_input_nodes[:1]
+        return [] if is_fresh(name) or name in MAKING else node.all_input_nodes
 
     def is_norm(self, module: nn.Module) -> bool:
         """Whether a module normalises and does nothing else."""
@@ -714,37 +800,6 @@ def not_fed(end: str) -> str:
     if end.removeprefix("a normalisation of ") in AFFINE_FUNCTIONS:
         return f"it is fed by a call of {end}() and not by an affine layer that is a module of its own"
     return f"it is fed by {end}, not by an affine layer"
-
-
-def _leave_overwriting(sites: Collection[Site]) -> None:
-    """Leave what writes into a view, and every call of its module: what replaces it writes nowhere."""
-    writing = [site for site in sites if site.in_place and any(map(_overwrites, site.nodes.values()))]
-    for site in sites:
-        if any(site is each or (site.module is not None and site.module is each.module) for each in writing):
-            site.fixed = OVERWRITES
-
-
-def _overwrites(node: Node) -> bool:
-    """Whether a call in place writes into a view of a value that is read later, other than through that view."""
-    start = call_input(node)
-    root = start
-    while isinstance(root, Node) and _is_view(root):
-        root = call_input(root)
-    if root is start or not isinstance(root, Node):
-        return False
-    calls = [*node.graph.nodes]
-    aliases = {root}
-    for each in calls:
-        if _is_view(each) and each is not start and call_input(each) in aliases:
-            aliases.add(each)
-    later = set(calls[calls.index(node) + 1 :])
-    return any(user in later for alias in aliases for user in alias.users)
-
-
-def _is_view(node: Node) -> bool:
-    if node.target is getattr:
-        return node.args[1] in ("T", "mT", "H", "mH", "data", "real", "imag")
-    return node.op in ("call_function", "call_method") and plain_name(node.target) in VIEWS
 
 
 def align(graphs: dict[bool, Graph]) -> dict[Node, Node]:

@@ -89,6 +89,11 @@ def is_pointwise(name: str) -> bool:
     return name in _POINTWISE[0]
 
 
+def is_fresh(name: str) -> bool:
+    """Whether a call of this name, not in place, maps each number by itself into memory of its own."""
+    return is_pointwise(name) and (name == "clone" or name not in (*_COPIES, "positive", "real", "imag"))
+
+
 @dataclass(eq=False)
 class Step:
     """A value as a function of others with the same base. A base has no `function`; `affine`: a layer or norm made it.
@@ -136,6 +141,15 @@ class Step:
             assert self.function is not None
             values[id(self)] = self.function(*args, **kwargs)
         return values[id(self)]
+
+
+def is_of_stack(name: str, args: Any) -> bool:
+    """Whether a call stacks values, or takes the largest, the sum, ... of such, or a part of what such a call gave."""
+    if name == "stack" or not args or not isinstance(args[0], Step):
+        return name == "stack"
+    return (args[0].name == "stack" and name in _REDUCTIONS) or (
+        name in ("getitem", "index", "getattr") and args[0].name in ("max", "min") and args[0].inputs[0].name == "stack"
+    )
 
 
 @dataclass(frozen=True)

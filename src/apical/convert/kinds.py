@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.fx import Node
+from torch.fx.node import map_arg
 from torch.nn import functional
 
 from apical.errors import ConversionError
@@ -80,8 +81,40 @@ NORM_FUNCTIONS = (
     functional.instance_norm,
     functional.rms_norm,
 )
+
+
+def iadd(x: Any, y: Any) -> Any:
+    """`x += y`. torch.fx writes a call of the operator as a statement, which gives a number's name another value."""
+    x += y
+    return x
+
+
+def isub(x: Any, y: Any) -> Any:
+    """`x -= y`."""
+    x -= y
+    return x
+
+
+def imul(x: Any, y: Any) -> Any:
+    """`x *= y`."""
+    x *= y
+    return x
+
+
+def itruediv(x: Any, y: Any) -> Any:
+    """`x /= y`."""
+    x /= y
+    return x
+
+
+def ipow(x: Any, y: Any) -> Any:
+    """`x **= y`."""
+    x **= y
+    return x
+
+
 _IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ipow", "setitem")
-ADDITIONS: tuple[Any, ...] = (operator.add, operator.iadd, torch.add, "add", "add_")
+ADDITIONS: tuple[Any, ...] = (operator.add, operator.iadd, iadd, torch.add, "add", "add_")
 
 
 def _functions() -> dict[Any, str]:
@@ -242,15 +275,20 @@ def call_in_place(node: Node) -> bool:
     return overwrites or (name.endswith("_") and name[-2:] != "__") or bool(node.kwargs.get("inplace"))
 
 
-def call_as_function(node: Node) -> Callable[[Tensor], Tensor] | None:
-    """The function of one tensor that this call computes, or None where it has other tensors as arguments."""
-    settings = {name: value for name, value in node.kwargs.items() if name not in ("input", "inplace")}
-    if any(isinstance(value, Node) for value in (*node.args[1:], *settings.values())):
+def is_of_parameters(node: Node) -> bool:
+    """Whether a call takes parameters beside its input, as `F.prelu(x, self.weight)` does."""
+    return any(each is not call_input(node) for each in node.all_input_nodes)
+
+
+def call_as_function(node: Node) -> Callable[[Tensor], Any] | None:
+    """The function of one tensor that this call computes, or None where it computes with others, parameters aside."""
+    known = {each: each.meta.get("value") for each in node.all_input_nodes if each is not call_input(node)}
+    if any(value is None for value in known.values()):
         return None
-    target = node.target
-    if isinstance(target, str):
-        return lambda x: getattr(x.clone(), target)(*node.args[1:], **settings)
-    return lambda x: target(x.clone(), *node.args[1:], **settings)
+    args = map_arg(tuple(node.args[1:]), known.__getitem__)
+    settings = map_arg({name: value for name, value in node.kwargs.items() if name != "input"}, known.__getitem__)
+    target: Any = node.target
+    return lambda x: (getattr(x, target) if isinstance(target, str) else partial(target, x))(*args, **settings)
 
 
 def call_input(node: Node) -> Any:

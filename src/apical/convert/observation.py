@@ -4,9 +4,10 @@ Every tensor that the forward makes gets a record of what made it, and from what
 flow that flow.py reads from graphs, for the forwards that have none.
 """
 
+import copy
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,12 +20,12 @@ from torch.nn import functional
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from apical.convert.flow import AFFINE_FUNCTIONS, MOVING, Activation, FlowGraph, Site, fixed_site, not_fed
-from apical.convert.formula import FORMULA, Formulas, Role, Step, filled, is_pointwise, plain_name, put
+from apical.convert.formula import FORMULA, Formulas, Role, Step, filled, is_of_stack, is_pointwise, plain_name, put
 from apical.convert.kinds import (
     ADDITIONS,
     FUNCTIONS,
@@ -114,6 +115,8 @@ class Observation:
     calls: dict[Site, list[tuple[Place | None, Record | None]]] = field(default_factory=dict)
     strays: list[Site] = field(default_factory=list)
     """Activations that ran and that no site stands for."""
+    cleared: set[Site] = field(default_factory=set)
+    """What was suspected to be an activation of several parts, until the parts were seen."""
 
     def note(self, site: Site, x: Tensor, place: Place | None, record: Record | None, alpha: float | None) -> None:
         self.shares.setdefault(site, Share()).count(x, alpha)
@@ -222,7 +225,7 @@ class _Watch(TorchFunctionMode):
 
     def __init__(self, network: FlowGraph, sites: list[Site], alpha: float | None) -> None:
         super().__init__()
-        self.network, self.alpha = network, alpha
+        self.network, self.sites, self.alpha = network, sites, alpha
         self.observed = Observation(network)
         self.names = {id(module): name for name, module in network.model.named_modules()}
         self.taken = {site.name for site in sites}
@@ -309,12 +312,25 @@ class _Watch(TorchFunctionMode):
         known = [site for site in functions if site.kind == kind and site.place in (None, place)]
         site = known[0] if known else None
         if site is None:
+            if self._inside_activation(x, record):
+                return
             site = self._stray(frame.module, Activation(kind, default=own))
             site.place = place
             functions.append(site)
             self.listed.setdefault(id(frame.module), []).append(site)
             self.observed.strays.append(site)
         self._note(site, x, place, record)
+
+    def _inside_activation(self, x: Tensor, record: Record | None) -> bool:
+        """Whether a registered activation runs that was not called, but its forward was: `self.act.forward(x)`."""
+        caller = sys._getframe(2)
+        while caller is not None and caller.f_code not in self.frames[-1].known:
+            site = self.by_module.get(id(caller.f_locals.get("self")))
+            if site is not None:
+                self._note(site, x, None, record)
+                return True
+            caller = caller.f_back  # type: ignore[assignment]
+        return False
 
     def operator(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, role: Role) -> None:
         """An operator ran: what it made, as a function of what it was made from."""
@@ -327,6 +343,12 @@ class _Watch(TorchFunctionMode):
 
     def conclude(self) -> None:
         """List the activations that were computed step by step and that nothing lists yet."""
+        wholes = [site.part_of for site in self.observed.calls]
+        self.observed.cleared = {whole for whole in wholes if whole is not None and whole.suspected}
+        for part in self.sites:
+            part.part_of = None if part.part_of in self.observed.cleared else part.part_of
+        for own in self.listed.values():
+            own[:] = [site for site in own if site not in self.observed.cleared]
         for formula in self.formulas.formulas():
             module, place = formula.top.origin
             listed = self.listed.setdefault(id(module), [])
@@ -408,8 +430,10 @@ class _Watch(TorchFunctionMode):
             return replace(caller, inside=True, whole=activation is not None) if inside else caller
         if activation is not None and not inside:
             if id(module) in self.by_module:
-                place = running_place(caller.known, sys._getframe(2)) if caller is not None else None
-                self._note(self.by_module[id(module)], inputs[0], place, record)
+                site = self.by_module[id(module)]
+                own = caller is not None and caller.module is site.owner.module
+                place = running_place(caller.known, sys._getframe(2)) if caller is not None and own else None
+                self._note(site, inputs[0], place, record)
             elif caller is not None:
                 self._called(caller, inputs[0], record)
             inside = True
@@ -502,12 +526,15 @@ class _Steps:
         if not data:
             return
         numbers = any(each.is_floating_point() or self.values[each].base is not None for each in data)
-        pointwise = follow and numbers and len(results) == 1 and _maps(name, args, data, results[0])
         arguments = tree_map_only(Tensor, lambda each: self._step(each) or each, (args, kwargs))
+        stacked = is_of_stack(name, arguments[0])
+        pointwise = follow and numbers and (stacked or (len(results) == 1 and _maps(name, args, data, results[0])))
         function = put if name == "index_put" else func
         if filled(name) is not None and len(results) == 1:
             function, arguments = filled(name) or func, (arguments[0][:1], {})
             pointwise = numbers and results[0].shape == args[0].shape
+        if stacked and len(results) > 1:  # the largest and where it is
+            function = partial(_first, function)
         step = formulas.made(name, function, arguments[0], arguments[1], origin, pointwise=pointwise, role=role)
         for number, each in enumerate(results):
             self.values[each] = step if number == 0 else Step(name, origin=origin)
@@ -553,6 +580,10 @@ class _Steps:
         return step  # type: ignore[no-any-return]
 
 
+def _first(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)[0]
+
+
 def _maps(name: str, args: Any, data: list[Tensor], result: Tensor) -> bool:
     """Whether an operator maps each number by itself, those under a mask of the same shape included."""
     if name in ("index", "index_put"):
@@ -585,16 +616,15 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: float | None) -> Observation:
     """What the activations saw in one forward, in evaluation mode."""
     watch = _Watch(network, sites, alpha)
-    args, kwargs = _arguments(example_inputs)
-    watch.steps.start((args, kwargs))
     with ExitStack() as stack:
-        stack.enter_context(_tried(network.model))
+        forward = stack.enter_context(tried(network.model, example_inputs))
+        watch.steps.start((forward.args, forward.keywords))
         for kind in (nn.Module, *own_calls(network.model.modules())):
             call = vars(kind)["__call__"]
             stack.enter_context(patch.object(kind, "__call__", lambda *a, _call=call, **k: watch.call(_call, *a, **k)))
         try:
             with watch, _Operators(watch):
-                network.model(*args, **kwargs)
+                forward()
         except Exception as error:
             raise ConversionError(
                 f"the model does not run on example_inputs ({_first_line(error)}): give what it is called with, "
@@ -606,32 +636,45 @@ def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: f
 
 def multiply_adds(model: nn.Module, example_inputs: Any) -> int:
     """Multiplications with an addition in one forward: those of matrix products and convolutions."""
-    args, kwargs = _arguments(example_inputs)
-    with _tried(model), FlopCounterMode(display=False) as counter:
-        model(*args, **kwargs)
+    with tried(model, example_inputs) as forward, FlopCounterMode(display=False) as counter:
+        forward()
     return int(counter.get_total_flops()) // 2
 
 
 @contextmanager
-def _tried(model: nn.Module) -> Iterator[None]:
-    """For a forward in evaluation mode that leaves no trace: not in attributes, values, modes or random numbers."""
+def tried(model: nn.Module, example_inputs: Any, mode: bool | None = False) -> Iterator["partial[Any]"]:
+    """A forward that leaves no trace: not in attributes, values, modes, random numbers or what it is given.
+
+    It runs in evaluation mode, or, if `mode` is None, in the modes that modules are in.
+    """
+    args, kwargs = tree_map(_copied, _arguments(example_inputs))
     state = [tensor for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_inference()]
     before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in state]
     failed = True
     try:
         with (
-            in_mode(model, False),
+            nullcontext() if mode is None else in_mode(model, mode),
             attributes_kept(model.modules()),
             torch.no_grad(),
             torch.random.fork_rng(devices=[]),
         ):
-            yield
+            yield partial(model, *args, **kwargs)
             failed = False
     finally:
         with torch.no_grad():
             for tensor, version, value in before:
-                if failed or tensor._version != version:
+                if failed or mode is None or tensor._version != version:  # batch norm counts no version in training
                     tensor.copy_(value)
+
+
+def _copied(value: Any) -> Any:
+    """A copy of an argument, which a forward may change; the argument itself where there can be none."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # whatever cannot be copied is given as it is
+        return value
 
 
 def _first_line(error: Exception) -> str:

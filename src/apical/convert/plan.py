@@ -8,7 +8,7 @@ from torch import nn
 
 from apical.convert.branch import ApicalBranch
 from apical.convert.flow import Feed, FlowGraph, Site, output
-from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, call_input, is_ours, is_transformer_layer
+from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, is_ours, is_transformer_layer
 from apical.convert.rewrite import why_not
 from apical.convert.source import call_input_place, out_of_reach, why_no_source
 from apical.convert.trace import Traced
@@ -69,6 +69,8 @@ def decide(
     for site in chosen:
         if site.module is not None and (whole := wholes.get(id(site.module))) is not None:
             site.fixed = f"its module is a part of {whole.name} too"
+        elif site.fixed is None and site.is_mixed:
+            site.fixed = out_of_reach("in place in one mode alone", site.kind)
     accepted = [site for site in chosen if _accepted(site, filter_fn)]
     if chosen and not accepted:
         names = ", ".join(dict.fromkeys(site.name for site in chosen[:5]))
@@ -188,22 +190,10 @@ def _with_channels(decision: Decision) -> Decision:
 
 
 def rewires(site: Site) -> bool:
-    """Whether replacing a module does not do: it overwrites its input, or is called with more than its input."""
+    """Whether replacing a module does not do: it is called with more than its input, or by a name of its own."""
     if site.module is None or not site.nodes:
         return False
-    return overwrites(site) or any(len(node.args) + len(node.kwargs) > 1 for node in site.nodes.values())
-
-
-def overwrites(site: Site) -> bool:
-    """Whether the call changes its input in place and something reads that afterwards, or nothing reads the result."""
-    return site.in_place and any(later_users(node) or not node.users for node in site.nodes.values())
-
-
-def later_users(node: Any) -> list[Any]:
-    """Who else reads the input of `node` after it."""
-    order = {other: place for place, other in enumerate(node.graph.nodes)}
-    source = call_input(node)
-    return [user for user in source.users if user is not node and order[user] > order[node]]
+    return any(len(node.args) != 1 or node.kwargs for node in site.nodes.values())
 
 
 def is_basal(network: FlowGraph, site: Site) -> bool:
@@ -256,7 +246,7 @@ def _pyramidal(network: FlowGraph, sites: list[Site], site: Site, observed: Feed
     no_fusion = _why_not_fused(network, site, feeds, affine, norm)
     if no_fusion is None:
         return Decision(site, "fuse", "", feeds, affine, norm)
-    no_branch = _why_no_branch(site, feeds, affine)
+    no_branch = _why_no_branch(network, site, feeds, affine)
     if no_branch is None:
         return Decision(site, "branch", "", feeds, affine, norm)
     if any(feed.moves for feed in feeds.values()):
@@ -307,7 +297,7 @@ def _why_not_fused(
     network: FlowGraph, site: Site, feeds: dict[bool, Feed], affine: nn.Module, norm: nn.Module | None
 ) -> str | None:
     """Why affine, norm and activation cannot be one layer; None where they can."""
-    if site.owner.unseen:
+    if any(value.owner.keeps_code for feed in feeds.values() for value in feed.path) or site.owner.keeps_code:
         return "its forward has ways that no graph shows"
     if any(feed.additions for feed in feeds.values()):
         return "a sum stands before it"
@@ -320,7 +310,9 @@ def _why_not_fused(
     for part in (affine, *([norm] if norm is not None and norm is not site.owner.module else [])):
         if not network.called_once(part) or network.modes(part) != set(site.nodes):
             return "its layers are used elsewhere too"
-    if type(affine) not in AFFINES or any(_extras(part) for part in (affine, norm) if part is not None):
+    if site.module is not None and has_extras(site.module):
+        return "a hook is attached to it"
+    if type(affine) not in AFFINES or any(has_extras(part) for part in (affine, norm) if part is not None):
         return f"its {type(affine).__name__} is more than torch's own layer"
     if not all(p.requires_grad for part in (affine, norm) if part is not None for p in part.parameters()):
         return "its layers are frozen"
@@ -341,14 +333,18 @@ def _why_not_removed(network: FlowGraph, site: Site, feeds: dict[bool, Feed]) ->
     return f"{type(site.owner.module).__name__} does more than normalise and activate"
 
 
-def _extras(module: nn.Module) -> bool:
+def has_extras(module: nn.Module) -> bool:
     """Whether hooks or parametrisations are attached to a module."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return any(hooks) or hasattr(module, "parametrizations")
 
 
-def _why_no_branch(site: Site, feeds: dict[bool, Feed], affine: nn.Module) -> str | None:
+def _why_no_branch(network: FlowGraph, site: Site, feeds: dict[bool, Feed], affine: nn.Module) -> str | None:
     """Why no apical branch can be added in the graph of the forward that calls the activation; None where one can."""
+    if site.module is not None and has_extras(site.module):
+        return "a hook is attached to it"
+    if isinstance(site.owner.module, nn.Sequential) and id(site.owner.module) in network.open:
+        return "its parts may be called one by one"
     if site.owner.keeps_code or any(owner.keeps_code for feed in feeds.values() for owner in _inlined(feed)):
         return "its forward keeps its code"
     if any(feed.affine.above for feed in feeds.values()):

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import sqrt
+from math import prod, sqrt
 from typing import Any
 
 import torch
@@ -122,6 +122,21 @@ def _values(function: Function, x: Tensor) -> Any:
 
 def _same(a: Any, b: Any) -> bool:
     return isinstance(a, Tensor) and bool(torch.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True))
+
+
+def overwrites(function: Function, widths: tuple[int, ...] = (3,)) -> bool:
+    """Whether a function changes its input in place."""
+
+    def question(function: Function, shape: tuple[int, ...]) -> bool | None:
+        x = torch.linspace(-8.0, 8.0, prod(shape), dtype=torch.float64).view(shape)
+        before = x.clone()
+        try:
+            function(x)
+        except Exception:  # any code may be asked; what it raises says that it does not take this
+            return None
+        return not torch.equal(x, before)
+
+    return _asked(question, function, widths) is True
 
 
 def _curve(function: Function, shape: tuple[int, ...], points: Tensor) -> Tensor | None:

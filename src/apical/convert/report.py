@@ -170,9 +170,11 @@ class ConversionReport:
 
     def _headline(self, asked: list[Change]) -> str:
         head = f"{len(self.converted)} of {_count(len(asked), 'activation')} converted to {self.unit}"
-        if self.details:
-            hint = "" if self.cost.multiply_adds else ": example_inputs show what else runs there"
-            head += f"; {_count(len(self.details), 'forward')} could not be traced (report.details){hint}"
+        if self.details and not self.cost.multiply_adds:  # where a forward was observed, nothing was missed there
+            head += (
+                f"; {_count(len(self.details), 'forward')} could not be traced (report.details): "
+                "example_inputs show what else runs there"
+            )
         return head
 
 

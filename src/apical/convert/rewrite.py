@@ -26,6 +26,12 @@ _PRELUDE = "from math import inf, nan\nimport torch\nfrom torch import device\nN
 _IN_PRELUDE = ("inf", "nan", "torch", "device", "NoneType", "fx_pytree", "pytree")
 
 
+HOOKS = (
+    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks",
+)  # fmt: skip
+
+
 class Surgery:
     """The changes made to one model, and their reversal."""
 
@@ -39,8 +45,10 @@ class Surgery:
                     self._slots.setdefault(id(child), []).append((parent, name))
 
     def replace(self, old: nn.Module, new: nn.Module, *, only: tuple[nn.Module, str] | None = None) -> None:
-        """Put `new` wherever the model has `old`, or in one place of it."""
+        """Put `new`, with the hooks of `old`, wherever the model has `old`, or in one place of it."""
         new.train(old.training)
+        for hooks in HOOKS if any(getattr(old, name) for name in HOOKS) else ():
+            setattr(new, hooks, getattr(old, hooks))  # the same dict: whoever holds a handle can still remove it
         if old is self.model:
             self.model = new
             return
@@ -48,6 +56,12 @@ class Surgery:
             if only is None or (parent is only[0] and name == only[1]):
                 parent._modules[name] = new
                 self._undo.append(partial(parent._modules.__setitem__, name, old))
+
+    def now(self, old: nn.Module) -> nn.Module:
+        """What is in the first place where the model had `old`."""
+        (parent, name), *_ = self._slots[id(old)]
+        module: nn.Module = getattr(parent, name)
+        return module
 
     def add(self, parent: nn.Module, name: str, child: nn.Module) -> str:
         """A new child under `name`, or a name like it that is free; returns the name."""

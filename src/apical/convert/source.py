@@ -12,7 +12,7 @@ import ast
 import inspect
 import linecache
 import textwrap
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -69,7 +69,6 @@ class Expression:
     kind: str
     text: str
     function: Callable[[Tensor], Any]
-    in_place: bool
     default: bool = False
     """Whether it is chosen without being asked for, whatever its kind."""
     formula: bool = False
@@ -89,17 +88,17 @@ class Mention:
     place: Place | None = None
     parts: frozenset[Place] = frozenset()
     modules: frozenset[int] = frozenset()
-    """The places of what it consists of, and the ids of modules among that."""
+    suspected: bool = False
+    """The places of what it consists of, and the ids of modules among that; `suspected`: of what it may consist of."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """`self.name(input)` for the expression at `place`; where that overwrote its input, the input's name is set too."""
+    """`self.name(input)` for the expression at `place`."""
 
     place: Place
     source: Place
     name: str
-    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,6 +154,45 @@ def _changed_attributes(kind: type[nn.Module]) -> set[str]:
         for node in ast.walk(method.tree)
         if isinstance(node, ast.Attribute) and _is_own(node, method.self) and not isinstance(node.ctx, ast.Load)
     }
+
+
+def leaves_traces(module: nn.Module) -> bool:
+    """Whether a forward does what no graph shows: it sets attributes, fills lists and tables, or prints."""
+    return any(_is_trace(node, each, module) for each in methods(type(module)).values() for node in ast.walk(each.tree))
+
+
+def _is_trace(node: ast.AST, method: Method, module: nn.Module) -> bool:
+    if isinstance(node, (ast.Global, ast.Nonlocal)):
+        return True
+    if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+        root = _root(node.value) if isinstance(node, ast.Subscript) else node
+        return isinstance(root, ast.Attribute) or (isinstance(root, ast.Name) and _is_global(root.id, method))
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name):
+        return node.func.id == "print"
+    holder = _root(node.func.value) if isinstance(node.func, ast.Attribute) else None
+    if isinstance(holder, ast.Attribute) and _is_own(holder, method.self):
+        return node.func.attr in _FILLING and isinstance(getattr(module, holder.attr, None), _CONTAINERS)  # type: ignore[attr-defined]
+    return isinstance(holder, ast.Name) and node.func.attr in _FILLING and _is_global(holder.id, method)  # type: ignore[attr-defined]
+
+
+_CONTAINERS = (list, dict, set, deque)
+_FILLING = ("append", "appendleft", "extend", "insert", "add", "update", "setdefault", "pop", "popleft", "clear")
+
+
+def _root(node: ast.expr) -> ast.expr:
+    """The name or attribute that items are taken of."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
+
+
+def _is_global(name: str, method: Method) -> bool:
+    """Whether a name is a list or table outside of the method."""
+    return name not in method.function.__code__.co_varnames and isinstance(
+        method.function.__globals__.get(name), _CONTAINERS
+    )
 
 
 def _method(kind: type[nn.Module], name: str) -> Method | None:
@@ -326,8 +364,9 @@ def _hidden(function: Any, registered: set[int], where: str, seen: set[Any]) -> 
 
 
 def _formulas(search: "Search", written: list[Expression], where: str = "") -> Iterator[Mention]:
-    """What the statements of a method compute step by step, beyond a single expression."""
-    for formula in Statements(search).formulas():
+    """What the statements of a method compute step by step, beyond a single expression, or may compute."""
+    statements = Statements(search)
+    for formula in statements.formulas():
         if search.outside and formula.bounds:
             continue  # of boxes and counts as often as of hidden layers
         if any(all(e.place.holds(part.origin) for part in formula.parts) for e in written):
@@ -337,6 +376,12 @@ def _formulas(search: "Search", written: list[Expression], where: str = "") -> I
         reason = out_of_reach(formula.words(where or place), formula.kind)
         at, modules = None if where else place, frozenset(id(step.seen) for step in formula.parts if step.seen)
         yield Mention(formula.kind, reason, formula.default, steps=True, place=at, parts=parts, modules=modules)
+    for steps in (*statements.scattered(), *statements.repeated):
+        reason = out_of_reach(
+            f"one of several functions of one value that may be one{where or steps[0].origin}", FORMULA
+        )
+        parts, modules = frozenset(s.origin for s in steps), frozenset(id(s.seen) for s in steps if s.seen)
+        yield Mention(FORMULA, reason, default=True, steps=True, parts=parts, modules=modules, suspected=True)
 
 
 class Search:
@@ -536,7 +581,6 @@ class Search:
             kind=kind,
             text=text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...",
             function=function,
-            in_place=isinstance(node, ast.Call) and self._overwrites(node),
             default=default,
             formula=formula,
         )
@@ -622,7 +666,7 @@ class Search:
         """The value of `self.name`, unless it is a registered module or a method changes it."""
         value = inspect.getattr_static(self.module, name)
         value = value.__func__ if isinstance(value, staticmethod) else value
-        constant = isinstance(value, (bool, int, float, str, BuiltinFunctionType, list, tuple, dict, nn.Module))
+        constant = isinstance(value, (bool, int, float, str, BuiltinFunctionType, list, tuple, dict, nn.Module, type))
         if name in self.changing or not (constant or _is_function(value, self.module, name)):
             raise LookupError(name)
         return value
@@ -659,16 +703,6 @@ class Search:
         if isinstance(callee, nn.Module):
             return id(callee) not in self.registered
         return _may_be_pointwise(callee)
-
-    def _overwrites(self, node: ast.Call) -> bool:
-        callee = self.callee(node)
-        name = callee if isinstance(callee, str) else getattr(callee, "__name__", "")
-        return name.endswith("_") or any(
-            keyword.arg == "inplace" and self._resolve_constant(keyword.value) for keyword in node.keywords
-        )
-
-    def _resolve_constant(self, node: ast.expr) -> bool:
-        return bool(node.value if isinstance(node, ast.Constant) else self.resolve(node)[1])
 
 
 _DECIDING = (
@@ -845,10 +879,7 @@ class _Replace(ast.NodeTransformer):
         self.edits.pop(edit.place)
         inner = self.visit(source)
         called = ast.Attribute(ast.Name(self.method.self, ast.Load()), edit.name, ast.Load())
-        call = ast.Call(called, [inner], [])
-        if edit.in_place and isinstance(source, ast.Name):
-            return ast.NamedExpr(ast.Name(source.id, ast.Store()), call)
-        return call
+        return ast.Call(called, [inner], [])
 
     def _public(self, node: ast.AST) -> ast.AST:
         """`self.__name` as the class spells it; outside of its body Python would not."""

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from apical.convert.formula import Formula, Formulas, Step, as_function, filled, is_pointwise, plain_name, put, setting
+from apical.convert.formula import (
+    Formula,
+    Formulas,
+    Step,
+    as_function,
+    filled,
+    is_of_stack,
+    is_pointwise,
+    plain_name,
+    put,
+    setting,
+)
 from apical.convert.kinds import NORMS, is_affine
 
 if TYPE_CHECKING:
@@ -26,6 +37,9 @@ _OPERATORS: dict[type[ast.AST], Any] = {
     ast.UAdd: operator.pos, ast.Invert: operator.invert, ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
+_STORED = "stored"
+_JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "stack")
+_FILLING = ("append", "appendleft", "extend", "insert", "add", "update", "setdefault")
 _MASKS = ("gt", "ge", "lt", "le", "eq", "ne", "and", "or", "invert", "logical_not", "bool")
 
 
@@ -35,11 +49,31 @@ class Statements:
     def __init__(self, search: "Search", inputs: "dict[Place, Step] | None" = None) -> None:
         self.search, self.steps, self.inputs = search, Formulas(), inputs or {}
         self.names: dict[str, Any] = {}
+        self.repeated: list[list[Step]] = []
+        """Activations in a loop of a value from outside of it and of what the loop counts: again parts, perhaps."""
+        self.counted: set[str] = set()
+        self.outside: set[str] = set()
 
     def formulas(self) -> Iterator[Formula]:
         """The activations of several steps in the method."""
         self._block(self.search.method.tree.body)
         return self.steps.formulas()
+
+    def scattered(self) -> list[list[Step]]:
+        """Activations of one value whose results go into lists, tables or attributes beside the value itself.
+
+        What meets there is not followed: they may be the parts of one activation.
+        """
+        found: list[list[Step]] = []
+        bases = {id(step.base): step.base for step in self.steps.steps if step.base is not None}
+        for base in bases.values():
+            own = [base, *(step for step in self.steps.steps if step.base is base)]
+            stored = [step for step in own if _STORED in step.ends]
+            met = [step for step in own if any(is_pointwise(name) for name in step.ends) and step not in stored]
+            parts = [part for step in (*stored, *met) for part in step.between(base) if part.role]
+            if any(part.role for step in stored for part in step.between(base)) and len(stored) + len(met) > 1:
+                found.append(parts)
+        return found
 
     def whole(self, node: ast.expr) -> Formula | None:
         """The formula that an expression of one input is."""
@@ -64,6 +98,8 @@ class Statements:
             return self._block(node.body if live else node.orelse)
         elif isinstance(node, ast.With):
             return self._block(node.body)
+        elif isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+            self._end(node.value.elts)
         elif not isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
             self._end([child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)])
             self._branches(node)
@@ -79,12 +115,17 @@ class Statements:
             if isinstance(name, ast.Name) and not isinstance(name.ctx, ast.Load)
         }
         before = dict(self.names)
-        loops = isinstance(node, (ast.For, ast.While))
+        loops, around = isinstance(node, (ast.For, ast.While)), (self.counted, self.outside)
+        if isinstance(node, ast.For):
+            targets = {name.id for name in ast.walk(node.target) if isinstance(name, ast.Name)}
+            self.counted = self.counted | targets
+            self.outside = self.search.local - changed - targets - {self.search.method.self}
         for block in (getattr(node, field, []) for field in ("body", "orelse", "finalbody", "handlers")):
             self.names = {name: value for name, value in before.items() if not (loops and name in changed)}
             for statement in block:
                 self._block(statement.body if isinstance(statement, ast.ExceptHandler) else [statement])
         self.names = {name: value for name, value in before.items() if name not in changed}
+        self.counted, self.outside = around
 
     def _assign(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):
@@ -93,6 +134,10 @@ class Statements:
             holder, mask = self._value(target.value), self._value(target.slice)
             at = self.search.at(target)
             self.names[target.value.id] = self._made("index_put", put, (holder, mask, value), at, _is_mask(mask))
+            if not _is_mask(mask):
+                _store(value)
+        elif isinstance(target, ast.Attribute):
+            _store(value)
         elif isinstance(target, (ast.Tuple, ast.List)):
             parts = value if isinstance(value, list) and len(value) == len(target.elts) else None
             for number, each in enumerate(target.elts):
@@ -136,7 +181,11 @@ class Statements:
             return self._value(_loaded(node.target))
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             args = (self._value(node.value), self._value(node.slice))
-            return self._made("index", operator.getitem, args, at, _is_mask(args[1]))
+            return self._made("index", operator.getitem, args, at, _is_mask(args[1]) or is_of_stack("index", args))
+        if isinstance(node, (ast.List, ast.Tuple, ast.Dict, ast.Set)):
+            parts = node.values if isinstance(node, ast.Dict) else node.elts
+            _store([self._value(part) for part in parts])
+            return Step("a list or table")
         function, parts = operation(node)
         if function is None:
             return self._end([child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)])
@@ -152,6 +201,10 @@ class Statements:
             made = self._made(kind, computes, (self._value(leaf),), at, pointwise=True, role=role)
             if isinstance(made, Step) and child is not None:
                 made.seen = child
+            read = {name.id for name in ast.walk(leaf) if isinstance(name, ast.Name)}
+            called = any(isinstance(part, ast.Call) for part in ast.walk(leaf))
+            if isinstance(made, Step) and not called and read & self.counted and read & self.outside:
+                self.repeated.append([made])
             return made
         if isinstance(callee, nn.Module):
             made = self._end([*node.args, *(keyword.value for keyword in node.keywords)])
@@ -163,12 +216,18 @@ class Statements:
             return torch.tensor(search.resolve(node.args[0])[1], dtype=torch.float64)
         method = isinstance(callee, str)
         receiver = [node.func.value] if method and isinstance(node.func, ast.Attribute) else []
-        values = tuple(map(self._value, (*receiver, *node.args)))
+        given = node.args[0] if node.args and isinstance(node.args[0], (ast.List, ast.Tuple)) else None
+        if given is not None and callee is not None and plain_name(callee) in _JOINING:
+            values = ([self._value(each) for each in given.elts], *map(self._value, node.args[1:]))
+        else:
+            values = tuple(map(self._value, (*receiver, *node.args)))
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _FILLING:
+            _store(list(values))
         kwargs = {str(keyword.arg): self._value(keyword.value) for keyword in node.keywords}
         name = plain_name(callee) if callee is not None else "call"
         function: Any = as_function(callee) if callee is not None else None
         own = isinstance(callee, FunctionType) and not (callee.__module__ or "").startswith("torch")
-        pointwise = callee is not None and not own and is_pointwise(name)
+        pointwise = callee is not None and not own and (is_pointwise(name) or is_of_stack(name, values))
         if (constant := filled(name)) is not None and values and isinstance(values[0], Step):
             function, values, kwargs, pointwise = constant, values[:1], {}, True
         made = self._made(name, function, values, at, pointwise, kwargs=kwargs)
@@ -182,6 +241,13 @@ class Statements:
         if own and function.value.id == self.search.method.self:  # type: ignore[attr-defined]
             return self.search.module._modules.get(function.attr)  # type: ignore[attr-defined]
         return None
+
+
+def _store(value: Any) -> None:
+    """Note that a value goes where it is not followed."""
+    for step in value if isinstance(value, list) else [value]:
+        if isinstance(step, Step):
+            step.ends.add(_STORED)
 
 
 def _is_mask(value: Any) -> bool:

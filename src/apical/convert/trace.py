@@ -6,6 +6,7 @@ One module is traced at a time, so that a graph can replace one forward and leav
 import copy
 import functools
 import inspect
+import random
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -14,12 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+import torch
 from torch import nn
-from torch.fx import Graph, Node, Tracer
+from torch.fx import Graph, Node, Proxy, Tracer
 from torch.nn.utils.parametrize import ParametrizationList
 
-from apical.convert.kinds import is_ours
-from apical.convert.source import Expression, Mention, Place, codes, methods, running_place
+from apical.convert.kinds import iadd, imul, ipow, is_ours, isub, itruediv
+from apical.convert.source import Expression, Mention, Place, codes, leaves_traces, methods, running_place
 
 MODES = (True, False)
 """The values of `module.training`."""
@@ -30,8 +32,8 @@ class Traced:
     """A module and the graph of its own forward in each mode, or the sentence that says why there is none.
 
     `words` are torch's own about that. `fixed` are the arguments that have one value in the graph (such as
-    `mask=None`). A forward with such arguments, or without a graph, `keeps_code`: its calls are changed in its source,
-    where that can be read, and never in the graph.
+    `mask=None`). A forward with such arguments, without a graph, or that does more than a graph shows, `keeps_code`:
+    its calls are changed in its source, where that can be read, and never in the graph.
     """
 
     name: str
@@ -59,6 +61,25 @@ class Traced:
         return dict(self.signature.bind(*call.args, **call.kwargs).arguments)
 
 
+class InPlaceProxy(Proxy):
+    """A symbolic value that knows `x += y`: torch.fx would take it for `x = x + y`, which leaves other names alone."""
+
+    def __iadd__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", iadd, (self, other), {})
+
+    def __isub__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", isub, (self, other), {})
+
+    def __imul__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", imul, (self, other), {})
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", itruediv, (self, other), {})
+
+    def __ipow__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", ipow, (self, other), {})
+
+
 class OwnForward(Tracer):
     """Traces one forward: every child is a leaf, parameters and buffers are read, never computed with."""
 
@@ -83,6 +104,9 @@ class OwnForward(Tracer):
         if node.op == "get_attr":
             node.meta["value"] = functools.reduce(_stored, str(node.target).split("."), self.root)
         return node
+
+    def proxy(self, node: Node) -> Proxy:
+        return InPlaceProxy(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
@@ -228,12 +252,39 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
                 traced.graphs[mode] = _copied(traced.graphs[MODES[0]])
                 continue
             with in_mode(module, mode), attributes_kept([module]):
-                traced.graphs[mode] = OwnForward(module, traced.fixed).trace(module)
+                before = _random_states()
+                graph = traced.graphs[mode] = OwnForward(module, traced.fixed).trace(module)
+                constants = _constants(graph)
+                if constants and not _equal(constants, _constants(OwnForward(module, traced.fixed).trace(module))):
+                    raise TypeError("it makes other tensors each time")
+                if not _equal(before, _random_states()):
+                    raise TypeError("it draws random numbers, of which a graph would hold one draw")
     except Exception as error:  # a forward is any code: whatever it raises on symbolic values is the reason
         traced.graphs, traced.error = {}, f"the forward of {type(module).__name__} could not be traced"
         traced.words = _first_sentence(error)
-    traced.keeps_code = bool(traced.error or traced.fixed) and "forward" in methods(type(module))
+    no_graph = bool(traced.error or traced.fixed) or leaves_traces(module)
+    traced.keeps_code = no_graph and "forward" in methods(type(module))
     return traced
+
+
+def _random_states() -> list[Any]:
+    """The states of the sources of random numbers that a forward may draw from."""
+    numpy: Any = sys.modules.get("numpy")
+    return [torch.get_rng_state(), random.getstate(), *([] if numpy is None else numpy.random.get_state()[1:3])]
+
+
+def _constants(graph: Graph) -> list[Any]:
+    """The tensors that a forward made while it was traced."""
+    nodes = [node for node in graph.nodes if node.op == "get_attr" and "_tensor_constant" in str(node.target)]
+    return [node.meta["value"] for node in nodes]
+
+
+def _equal(first: list[Any], second: list[Any]) -> bool:
+    pairs = zip(first, second, strict=False)
+    return len(first) == len(second) and all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else bool((a == b).all() if hasattr(a, "all") else a == b)
+        for a, b in pairs
+    )
 
 
 def _looks_at_training(module: nn.Module) -> bool:

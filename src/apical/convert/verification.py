@@ -1,0 +1,148 @@
+"""A conversion checked by what it does, on the example inputs.
+
+The idea. Converting changes activations and nothing else. So, with the original activations put back into the new
+places, and apical branches silent, the network has to compute what it did before, to rounding. If it does not, the
+network was rewritten wrongly, for a reason that nobody thought of, and the conversion is refused. A network may
+amplify rounding itself (a choice by score, an unstable recurrence): a difference counts only where it is far above the
+one that parameters moved by rounding make.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from apical.convert.application import Application
+from apical.convert.branch import ApicalBranch, WiredNeuron
+from apical.convert.observation import tried
+from apical.errors import ConversionError
+
+AMPLIFIED = 100.0
+"""A difference this many times the one that rounding the parameters makes is more than rounding."""
+
+Outputs = list[Tensor]
+
+
+class Verification:
+    """What a model computes on the example inputs before it is converted, in evaluation mode and as it is."""
+
+    def __init__(self, model: nn.Module, example_inputs: Any) -> None:
+        self.inputs = example_inputs
+        self.before: dict[bool, Outputs] = {}
+        if example_inputs is not None:
+            self.before[False] = self._run(model, training=False)
+            if any(module.training for module in model.modules()):
+                with suppress(Exception):  # it may want more in training: targets, or a larger batch
+                    self.before[True] = self._run(model, training=True)
+
+    def check(self, application: Application) -> None:
+        """Refuse a conversion after which the model, with its activations put back, computes something else."""
+        model = application.surgery.model
+        if None in application.originals.values():
+            return  # an activation that other values of the forward decide about cannot be put back
+        for training, before in self.before.items():
+            with originals(application):
+                error = self._error(model, before, training=training)
+            if error:
+                error += " in training mode" if training else ""
+                raise ConversionError(
+                    f"the conversion of {type(model).__name__} was taken back: with the original activations in their "
+                    f"new places {error}; leave out the part that does it, e.g. "
+                    "filter_fn=lambda name, module: not name.startswith('layer1')"
+                )
+
+    def _error(self, model: nn.Module, before: Outputs, *, training: bool) -> str:
+        """What is wrong with what a model computes; empty where nothing is."""
+        try:
+            after = self._run(model, training=training)
+        except Exception as error:  # whatever a forward raises now and did not raise before
+            return f"the network does not run ({str(error).strip().partition(chr(10))[0]})"
+        difference = _difference(before, after)
+        if difference <= 1.0 or difference <= AMPLIFIED * _difference(after, self._run(model, training, nudged=True)):
+            return ""
+        return "the network computes something else"
+
+    def _run(self, model: nn.Module, training: bool, *, nudged: bool = False) -> Outputs:
+        with tried(model, self.inputs, mode=None if training else False) as forward:
+            if nudged:
+                for parameter in model.parameters():
+                    if parameter.is_floating_point():
+                        parameter.mul_(1 + torch.finfo(parameter.dtype).eps * torch.randn_like(parameter).sign())
+            torch.manual_seed(0)
+            return [value.detach().clone() for value in _numbers(forward())]
+
+
+@contextmanager
+def originals(application: Application) -> Iterator[None]:
+    """While it lasts, what was put in computes what was there before: the old activation, and no apical branch."""
+    with ExitStack() as stack:
+        for decision in application.decisions:
+            new, original = application.made[decision], application.originals[decision]
+            assert original is not None
+            called = new if decision.form == "swap" else application.basal.get(decision)
+            if called is not None:
+                stack.enter_context(patch.dict(vars(called), forward=_Function(original).forward))
+            for holder, name in _branches(new) if decision.form != "swap" else ():
+                stack.callback(holder._modules.__setitem__, name, holder._modules[name])
+                holder._modules[name] = _Function(original if name == "basal" else torch.zeros_like)
+        yield
+
+
+class _Function(nn.Module):
+    """A function of a copy of its input, so that one that writes in place has no effect beside its result."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x.clone())
+
+
+def _branches(new: nn.Module) -> list[tuple[nn.Module, str]]:
+    """Where the basal and the apical activation of a pyramidal neuron are."""
+    if isinstance(new, ApicalBranch):
+        return [(new, "activation")]
+    if isinstance(new, WiredNeuron):
+        return [(new, "basal"), (new.apical, "activation")]
+    return [(new, "basal"), (new, "apical")]
+
+
+def _numbers(value: Any, depth: int = 3) -> Iterator[Tensor]:
+    """The tensors and numbers in what a forward returns, those in objects of other classes included."""
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, Tensor):
+            yield leaf
+        elif isinstance(leaf, (int, float)):
+            yield torch.tensor(leaf)
+        elif hasattr(leaf, "__dict__") and depth and not callable(leaf):
+            yield from _numbers(vars(leaf), depth - 1)
+
+
+def _difference(before: Outputs, after: Outputs) -> float:
+    """The largest difference, relative to the size of the output and to the square root of its precision."""
+    if [value.shape for value in before] != [value.shape for value in after]:
+        return math.inf
+    return max((_distance(a, b) for a, b in zip(before, after, strict=True)), default=0.0)
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    if a.is_sparse or a.is_nested or a.is_quantized or not a.numel():
+        return 0.0
+    if not (a.is_floating_point() or a.is_complex()):
+        return 0.0 if torch.equal(a, b) else math.inf
+    precision = math.sqrt(torch.finfo(a.dtype).eps)
+    a, b = (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in (a, b))
+    a, b = a.double(), b.double()
+    finite = a.isfinite()
+    if not torch.equal(a[~finite].nan_to_num(), b[~finite].nan_to_num()) or not bool(b[finite].isfinite().all()):
+        return math.inf
+    if not bool(finite.any()):
+        return 0.0
+    size = float(a[finite].abs().max()) or 1.0
+    return float((a[finite] - b[finite]).abs().max()) / (size * precision)
