@@ -406,7 +406,7 @@ def _unequal(section: Section) -> list[str]:
         texts = [numbers.show(f.metric, value) for value in (f.summary.mean, base.summary.mean, decision.difference)]
         own, other, gain = (Decimal(text.replace("−", "-")) for text in texts)
         if f.scores.keys() == base.scores.keys() and abs(own - other) != abs(gain):
-            return [*said, "Gains are rounded last, so the printed means can differ by one more or less in the last digit."]
+            return [*said, "Gains are rounded last: the printed means can differ by 1 more or less in the last digit."]
     return said
 
 

@@ -91,13 +91,24 @@ class TrialResult:
             values = files.parse_json(files.read_text(path))
             if trust:
                 grant(*named(values["spec"].get("model"), values["spec"].get("unit")))
-            values |= {"spec": TrialSpec.from_dict(values["spec"])}
-            values |= {"execution": Execution.from_dict(values["execution"])}
-            return cls(directory=folder, **values)
+            return cls.of(folder, values, TrialSpec.from_dict(values["spec"]))
         except ApicalError:
             raise
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})") from error
+            raise _damaged(path, error) from error
+
+    @classmethod
+    def of(cls, folder: Path, values: Mapping[str, Any], spec: TrialSpec) -> Self:
+        """The result that a parsed result.json holds, whose spec was read already."""
+        try:
+            execution = Execution.from_dict(values["execution"])
+            return cls(**{**values, "directory": folder, "spec": spec, "execution": execution})
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _damaged(folder / RESULT, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(f"{path} is damaged ({type(error).__name__}: {error})")
 
 
 def stored_spec(directory: str | Path) -> TrialSpec:
