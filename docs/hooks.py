@@ -1,7 +1,9 @@
-"""What MkDocs does not find in docs/: the command line reference, the changelog, dark figures, links out of docs/."""
+"""What MkDocs does not find in docs/: the command line reference, the changelog, dark figures, links out of docs/; and
+the heads of wide tables beside their cells, for phones."""
 
 import colorsys
 import re
+from html import escape, unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,13 @@ OPTION = re.compile(r"`[^`]*`|(?<![\w-])(--[a-z][a-z-]*)")
 """Code, or the name of an option in plain text."""
 FIGURE = re.compile(r'<img ([^>]*)src="([^"]+)\.svg"([^>]*)>')
 COLOUR = re.compile(r"""((?:fill|stroke|color|background)(?::\s*|="))#([0-9a-fA-F]{6}|[0-9a-fA-F]{3})\b""")
+TABLE, HEAD, ROW, CELL, TAG = (
+    re.compile(pattern, re.S)
+    for pattern in ("<table>.*?</table>", "<th[^>]*>(.*?)</th>", "<tr>.*?</tr>", "<td", "<[^>]+>")
+)
+WIDE, LONG = 4, 60
+"""A phone shows the cells of a row below each other, each with its head (docs/style.css), in tables of so many columns,
+and in those of three whose cells have so many letters."""
 DARK_PAGE = "1e2129"
 """The background of Material's dark scheme."""
 
@@ -48,7 +57,22 @@ def on_page_markdown(markdown: str, page: "Page", **_: object) -> str:
 def on_page_content(html: str, **_: object) -> str:
     """Show each figure in the colours of the page: Material hides the one that its switch does not want."""
     one = r'<img loading="lazy" \1src="\2{}"\3>'  # a hidden one is not fetched
-    return FIGURE.sub(one.format(".svg#only-light") + one.format("-dark.svg#only-dark"), html)
+    html = FIGURE.sub(one.format(".svg#only-light") + one.format("-dark.svg#only-dark"), html)
+    return TABLE.sub(lambda table: with_heads(table[0]), html)
+
+
+def with_heads(table: str) -> str:
+    """The table with the head of its column in each cell, if it is wide."""
+    heads = [escape(unescape(TAG.sub("", head))).strip() for head in HEAD.findall(table)]
+    longest = max(len(TAG.sub("", cell)) for cell in table.split("<td"))
+    if len(heads) < (WIDE - 1 if longest > LONG else WIDE):
+        return table
+
+    def row(found: re.Match[str]) -> str:
+        places = iter(heads)
+        return CELL.sub(lambda cell: f'{cell[0]} data-head="{next(places, "")}"', found[0])
+
+    return ROW.sub(row, table.replace("<table>", "<table data-wide>", 1))
 
 
 def dark(svg: str) -> str:

@@ -170,3 +170,19 @@ def test_what_is_seen_on_white_is_seen_on_a_dark_page(hooks: Any, drawn: Path) -
         after = hooks.contrast(hooks.dark_colour(colour)[1:], hooks.DARK_PAGE)
         assert after > 0.95 * before**0.87, colour
         assert before > 2 or after < 5, colour  # a wash stays a wash
+
+
+def test_cells_of_a_wide_table_know_their_heads(folder: Path) -> None:
+    page = (folder / "performance.html").read_text(encoding="utf-8")
+    assert '<td data-head="ADA / SiLU">1.50 (1.44 to 1.52)</td>' in page
+    assert '<td data-head="unit">' not in page, "a narrow table stays a table"
+
+
+def test_wide_tables_need_no_swipe_on_a_phone(folder: Path, browser: Any) -> None:
+    context = browser.new_context(viewport={"width": 360, "height": 800})
+    page = context.new_page()
+    for name in ("performance.html", "networks.html", "evidence/index.html"):
+        page.goto((folder / name).as_uri())
+        widths = "[...document.querySelectorAll('table[data-wide]')].map(t => t.getBoundingClientRect().right)"
+        assert max(page.evaluate(widths)) <= 360, name
+    context.close()

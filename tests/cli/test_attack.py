@@ -31,7 +31,7 @@ def test_a_run_is_attacked_and_left_alone(trained: Path, tmp_path: Path, capsys:
     assert run(["attack", str(trained), "--eps", "0.1", "--source", str(trained), *FEW, *files]) == 0
     out = capsys.readouterr().out
     assert [line.split()[0] for line in out.splitlines()[:5]] == ["none", "fgsm", "pgd", "transfer", "square"]
-    assert "under the weakest of 4 attacks with eps = 0.1" in out
+    assert "in the worst case of 4 attacks with eps = 0.1" in out
     assert sorted(trained.iterdir()) == before  # the test split stays closed
     result = json.loads((tmp_path / "a.json").read_text())
     assert result["weakest"] <= min(result["attacks"].values()) <= result["accuracy"]
@@ -54,7 +54,7 @@ def test_a_factory_with_its_weights(
     save_file(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).state_dict(), "small.safetensors")
     call = ["attack", "attack_me:small", "--weights", "small.safetensors", "--data", "digits", "--attacks", "pgd", *FEW]
     assert run(call) == 0
-    assert "under the weakest of 1 attacks" in capsys.readouterr().out
+    assert "in the worst case of 1 attack with" in capsys.readouterr().out
     save_file({"1.weight": torch.zeros(10, 3)}, "other.safetensors")
     Path("broken.safetensors").write_bytes(b"nothing")
     for name in ("other", "broken", "absent"):

@@ -190,7 +190,12 @@ def check_picture(made: Made) -> None:
     assert ("Gains are over trials with equal seeds; filled where the row is better or worse." in made.page) == bool(
         pairs
     )
+    pooled = {is_pooled(made, key) for key in pairs}
+    but = r"( but those that vary much more)?"
+    said = re.findall(rf"Their intervals pool the variance of all rows{but}\.", made.page)
+    assert said == ([" but those that vary much more" if False in pooled else ""] if True in pooled else [])
     drawn = [c for g in made.section.galleries if g.lead for c in g.charts if not c.narrow]
+    assert ("Arrows: the line goes on." in made.page) == any(map(is_cut, drawn))
     assert ("Diamonds: the paper." in made.page) == (
         made.paper and any(d.paper is not None for c in drawn for d in c.dots)
     )
@@ -207,20 +212,36 @@ def check_picture(made: Made) -> None:
             assert dot.sure == (verdict_of(made, key) in ("better", "worse"))
 
 
-def verdict_of(made: Made, key: str) -> str:
-    """By the rule, from the tests alone: Student's t over shared seeds, the variance pooled over complete rows."""
+def is_cut(chart) -> bool:
+    """True where an interval reaches beyond the values of its picture by more than their range."""
+    values = [v for d in chart.dots for v in (d.mean, d.paper, *d.trials) if v is not None]
+    reach = max(values) - min(values)
+    lines = [(d.low, d.high) for d in chart.dots if d.low is not None]
+    return reach > 0 and any(low < min(values) - reach or high > max(values) + reach for low, high in lines)
+
+
+def close_rows(made: Made, key: str) -> dict[str, list[float]]:
+    """Rows of the same part that have the seeds which a row shares with its baseline, and vary no more than others."""
     part = key.partition("/")[0]
-    gains = dict(made.gains())[key]
-    own, base = made.tests[key], made.tests[f"{part}/relu"]
-    seeds = sorted(own.keys() & base.keys())
+    seeds = sorted(made.tests[key].keys() & made.tests[f"{part}/relu"].keys())
     rows = {
         k: [v[s] for s in seeds] for k, v in made.tests.items() if k.startswith(f"{part}/") and v.keys() >= set(seeds)
     }
     spread = {k: np.var(v, ddof=1) for k, v in rows.items()}
-    close = [k for k in rows if spread[k] <= 4 * np.median(list(spread.values()))]
+    return {k: rows[k] for k in rows if spread[k] <= 4 * np.median(list(spread.values()))}
+
+
+def is_pooled(made: Made, key: str) -> bool:
+    return {key, f"{key.partition('/')[0]}/relu"} <= close_rows(made, key).keys()
+
+
+def verdict_of(made: Made, key: str) -> str:
+    """By the rule, from the tests alone: Student's t over shared seeds, the variance pooled over complete rows."""
+    gains, close = dict(made.gains())[key], close_rows(made, key)
+    seeds = range(len(gains))
     variance, degrees = gains.var(ddof=1), len(seeds) - 1
-    if key in close and f"{part}/relu" in close:
-        table = np.array([rows[k] for k in close])
+    if is_pooled(made, key):
+        table = np.array(list(close.values()))
         errors = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
         degrees = (len(close) - 1) * (len(seeds) - 1)
         variance = 2 * (errors**2).sum() / degrees
@@ -253,6 +274,18 @@ def check_tables(made: Made) -> None:
             assert gain.strong == (verdict == "better")
         if made.metric == "accuracy" and "Ours" in row and row["Ours"].number is not None:
             check_mark(made, key, row["Ours"].mark)
+    partners = {key: made.tests[f"{key.partition('/')[0]}/relu"] for key in pairs}
+    alone = [key for key, base in partners.items() if made.tests[key].keys() != base.keys()]
+    assert ("A trial without a partner counts in the mean of its row, and not in the gain." in made.page) == bool(alone)
+    digits = 2 if made.metric == "accuracy" else 4
+    apart = [
+        key
+        for key, base in partners.items()
+        if key not in alone
+        and rounded(made, made.tests[key].values(), digits) - rounded(made, base.values(), digits)
+        != (1 if made.metric == "accuracy" else -1) * rounded(made, pairs[key], digits)
+    ]
+    assert ("Gains are rounded last" in made.page) == bool(apart)
     same = [g for g in pairs.values() if np.ptp(g) <= 1e-9 and abs(g.mean()) > 1e-9]
     assert ("bold where the row is better" in made.page) == bool(pairs)
     assert ("about 1 in 20 would still be called better or worse" in made.page) == bool(pairs)
@@ -263,6 +296,11 @@ def check_tables(made: Made) -> None:
     assert ("a bootstrap of the mean difference" in made.page) == (marks and not right)
     if not same:
         assert "decides nothing." not in made.page.partition("How to read this page")[0]
+
+
+def rounded(made: Made, values, digits: int) -> int:
+    """The printed mean in units of its last digit."""
+    return round(float(f"{made.unit * fmean(values):.{digits}f}") * 10**digits)
 
 
 def check_mark(made: Made, key: str, mark: str) -> None:

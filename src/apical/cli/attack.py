@@ -37,7 +37,7 @@ def attack(
     ],
     eps: Annotated[float, typer.Option(help="By how much each pixel may change; white is 1, black 0.")] = 0.1,
     attacks: Annotated[
-        str | None, typer.Option(help="fgsm, pgd, transfer, square, with commas; all, if left out.")
+        str | None, typer.Option(help="fgsm, pgd, transfer, square, separated by commas; by default all.")
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Images of the validation split that are attacked.")] = 500,
     steps: Annotated[int, typer.Option(min=1, help="Steps of PGD.")] = 20,
@@ -56,11 +56,12 @@ def attack(
     trust_: Trust = False,
     limits: Limits = None,
 ) -> None:
-    """Attack a trained classifier of images: how much accuracy is left, under the weakest of several attacks?
+    """Attack a trained image classifier and measure the accuracy that is left.
 
     White-box attacks (fgsm, pgd) follow the gradient, black-box ones (square; transfer, with --source) do without.
-    Where a black-box attack does better, the gradient misleads, and the last line says so. The images come from the
-    validation split: the test split is opened once, with the trial's own setting `robustness`.
+    If a black-box attack does better, the gradient is misleading, and the last line says so. The accuracy that counts
+    is the worst case: a sample is right if no attack succeeds. The images come from the validation split, because the
+    test split is opened only once, with the trial's own setting `robustness`.
     """
     for option, path in (("--json", json_), ("--csv", csv_)):
         if path is not None and not path.parent.is_dir():

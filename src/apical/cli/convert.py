@@ -28,9 +28,9 @@ def convert(
     ],
     unit: Annotated[str, typer.Option(help='The neuron to put in, e.g. ada or "pynada(alpha=0.3,c=1)".')] = "ada",
     only: Annotated[
-        str | None, typer.Option(help="Convert only names that this regular expression is found in.")
+        str | None, typer.Option(help="Convert only activations whose name matches this regular expression.")
     ] = None,
-    kinds: Annotated[str | None, typer.Option(help="Kinds of activations to convert, with commas between.")] = None,
+    kinds: Annotated[str | None, typer.Option(help="Kinds of activations to convert, separated by commas.")] = None,
     shape: Annotated[
         str | None, typer.Option("--input", help="Shape of a random input, to show inactive and saturated shares.")
     ] = None,

@@ -53,7 +53,7 @@ def prepare(
 
     Fashion-MNIST is downloaded; of the others you fetch the official files yourself and name their folder or archive
     with --root: `apical data describe NAME` says which. The data is converted once, for fast reading; a second call
-    finds the work done. Stopped at any moment, it leaves nothing half-made behind.
+    returns at once. If you stop it, it leaves no partial files.
     """
     with progress_bar() as report:
         folder = data.prepare(name, root, partial=partial, size=size, workers=workers, progress=report)
@@ -73,7 +73,7 @@ def prepare(
 
 @app.command(epilog=shown("apical data verify fashion-mnist"))
 def verify(name: Name, root: Root = None, partial: Partial = False) -> None:
-    """Compare a prepared data set with the hashes from its preparation.
+    """Check a prepared data set against its stored hashes.
 
     If something has changed, the exit status is 1, and the files are named.
     """
@@ -84,7 +84,7 @@ def verify(name: Name, root: Root = None, partial: Partial = False) -> None:
 
 @app.command("list", epilog=shown("apical data list"))
 def list_() -> None:
-    """What there is, what is ready, how large it is, and where."""
+    """List the data sets, with state, size and place."""
     table = Table("name", "state", "size", "licence", box=None, pad_edge=False)
     places, waiting = [], []
     for status in data.statuses():
@@ -105,7 +105,7 @@ def list_() -> None:
 
 @app.command(epilog=shown("apical data describe crema-d"))
 def describe(name: Name) -> None:
-    """Content, licence and citation, and what you must fetch."""
+    """Show content, licence, citation, and what you must fetch."""
     echo(data.describe(name))
 
 

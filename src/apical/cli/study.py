@@ -23,7 +23,7 @@ from apical.study.engines.base import ENGINES
 from apical.study.model import Study
 
 app = group(
-    "Run the tables and figures of the paper, or your own comparison, to their results.",
+    "Run the tables and figures of the paper, or your own comparison.",
     "apical study list",
     "apical study run table-fashion-mlp --quick",
     "apical study status table-fashion-mlp --watch",
@@ -134,7 +134,7 @@ def status(
     trust: Trust = False,
     limits: Limits = None,
 ) -> None:
-    """The trials with their states and scores, the best so far, the time left.
+    """Show trials, scores, the best so far and the time left.
 
     With the names of the machines where trials run, and the reasons of those that failed.
     """
@@ -178,7 +178,7 @@ def show(
     trust: Trust = False,
     limits: Limits = None,
 ) -> None:
-    """The trials of a study, or one of them: its settings, scores and files."""
+    """List the trials of a study, or show one in detail."""
     if trial is None:
         screen.print_trials(study_directory(where))
     else:
@@ -196,7 +196,7 @@ def retry(
     trust: Trust = False,
     limits: Limits = None,
 ) -> None:
-    """Let failed and damaged trials be run again by the next `run`."""
+    """Let the next `run` repeat failed and damaged trials."""
     folder = study_directory(where)
     again = study.retry(folder, None if failed or not trials else trials)
     echo(f"{len(again)} trials will be run again by: apical study run {folder}" if again else "no trial has failed")
@@ -226,14 +226,14 @@ def dataframe(where: Where, import_: Import = None, trust_: Trust = False, limit
 @app.command(epilog=shown("apical study merge studies/all studies/laptop studies/cluster"))
 def merge(
     target: Annotated[
-        Path, typer.Argument(metavar="TARGET", help="The directory that receives; made where it is not there.")
+        Path, typer.Argument(metavar="TARGET", help="The directory to copy into; created if it does not exist.")
     ],
     sources: Annotated[
         list[Path], typer.Argument(metavar="SOURCE", help="Directories of the same study; they stay as they are.")
     ],
     limits: Limits = None,
 ) -> None:
-    """Bring the trials of several directories together.
+    """Combine the trials of several directories.
 
     They must belong to one study. Only finished trials are copied, each once.
     """
@@ -247,7 +247,7 @@ def merge(
 def schema(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it here, for your editor.")] = None,
 ) -> None:
-    """The JSON schema of study files."""
+    """Print the JSON schema of study files."""
     text = json.dumps(study.schema(), indent=2)
     if output is None:
         echo(text)
@@ -260,27 +260,27 @@ def schema(
 )
 def list_(
     name: Annotated[
-        str | None, typer.Argument(metavar="[STUDY]", help="One of them, or a study file of yours: its parts.")
+        str | None, typer.Argument(metavar="STUDY", help="Show the parts of one study: its name, or your study file.")
     ] = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure a few steps of every network here; takes minutes, and is kept.")
+        bool, typer.Option("--measure", help="Measure every network on this machine, once; takes minutes.")
     ] = False,
     import_: Import = None,
     trust: Trust = False,
     limits: Limits = None,
 ) -> None:
-    """The studies that come with apical.
+    """List the studies that come with apical.
 
-    Rows, trials, whether their data is ready, and the time with a worker on each core, from a table of measurements:
-    the one that comes with apical, or your machine's where you measured it. Of one study, its parts. The networks of a
-    study file of yours are measured for a few steps.
+    With rows, trials, whether the data is ready, and about how long it takes with one worker per core. The time comes
+    from a table of measurements: apical's own, or this machine's after --measure. The networks of your study file are
+    measured for a few steps.
     """
     screen.print_list(name, measure=measure)
 
 
 @app.command(epilog=shown("apical study new my-study.toml"))
 def new(path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]) -> None:
-    """Write a commented study file for your own data, network and rows."""
+    """Write a commented study file to start from."""
     if path.exists():
         raise InvalidArgumentError(f"{path} exists already: name another file")
     _write(path, TEMPLATE.read_text(encoding="utf-8"))

@@ -88,6 +88,25 @@ class Dots(Chart):
     dots: tuple[Dot, ...] = ()
     narrow: bool = False
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Where the axis of the means starts and ends. The interval of two or three trials can be many times as wide as
+        all that was measured: it is cut where it is beyond the values by more than their range.
+        """
+        values = [v for d in self.dots for v in (d.mean, d.paper, *d.trials) if v is not None]
+        bounds = [v for d in self.dots for v in (d.low, d.high) if v is not None]
+        low, high = min(values), max(values)
+        first, last = min([low, *bounds]), max([high, *bounds])
+        if low == high or not any(d.trials for d in self.dots):
+            return first, last
+        return max(first, 2 * low - high), min(last, 2 * high - low)
+
+    @property
+    def cut(self) -> bool:
+        """True where an interval goes on beyond the axis."""
+        low, high = self.ends
+        return any((d.low is not None and d.low < low) or (d.high is not None and d.high > high) for d in self.dots)
+
 
 @dataclass(frozen=True)
 class Lines(Chart):

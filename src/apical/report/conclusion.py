@@ -132,8 +132,9 @@ def _sentence(results: StudyResults, listed: Sequence[Finding]) -> str:
         said += f"; no result for {_names(bare, several=len(results.study.parts) > 1)}"
     if left := results.states["planned"] + results.states["running"]:
         done = sum(results.states.values()) - left
-        said = f"So far ({done:,} of {done + left:,} trials): {said}"
-    return f"{said}."
+        return f"So far ({done:,} of {done + left:,} trials): {said}."
+    begins = said.startswith(("no ", "every ", "with "))  # a unit's label stays as it is
+    return f"{said[0].upper() if begins else said[0]}{said[1:]}."
 
 
 def _nothing(results: StudyResults) -> str:
@@ -170,7 +171,7 @@ def _uncompared(known: Sequence[Finding], *, several: bool) -> str:
     if not any(g.baseline for g in known):
         return f"{words}; no row is a baseline, so nothing is compared"
     if max(len(g.scores) for g in known) == 1:
-        return f"With one trial each, differences cannot be told from chance; {words}"
+        return f"with one trial each, differences cannot be told from chance; {words}"
     return f"{words}; no row shares two seeds with its baseline, so nothing is compared"
 
 
@@ -191,19 +192,19 @@ def _compared(pairs: Sequence[Finding], *, several: bool) -> str:
         said = [_side(better, "better", several=several, bases=bases)]
         said += [_side(worse, "worse", several=several, bases=bases, brief=True)] if worse else []
         return "; ".join(said) + (f"; {_others(len(rest))}" if rest else "")
-    one = f"{_name(pairs[0], several=several)} is not" if len(pairs) == 1 else "No unit is"
+    one = f"{_name(pairs[0], several=several)} is not" if len(pairs) == 1 else "no unit is"
     if worse:
         if len(pairs) == 1:
             return _side(worse, "worse", several=several, bases=bases)
         losses = _side(worse, "worse", several=several, bases=bases[:1], brief=True)
-        return f"No unit is measurably better than {base} ({_seeds(pairs)}); {losses}"
+        return f"no unit is measurably better than {base} ({_seeds(pairs)}); {losses}"
     if not sides["unclear"] and len({f.metric.percent for f in pairs}) == 1:
         within = (
             f"{_amount(pairs[0], MARGIN / scale(pairs[0].metric))}"
             if pairs[0].metric.percent
             else "a fifth of the deviation of one trial"
         )
-        who = _name(pairs[0], several=several) if len(pairs) == 1 else "Every unit"
+        who = _name(pairs[0], several=several) if len(pairs) == 1 else "every unit"
         return f"{who} scores as {base} does, within {within} ({_seeds(pairs)})"
     needed = f"; {_needed(pairs)}" if len({f.part.metric for f in pairs}) == 1 else ""
     return f"{one} measurably better or worse than {base} ({_seeds(pairs)}{needed})"
@@ -306,9 +307,11 @@ def _run(results: StudyResults) -> str:
     units = len(dict.fromkeys(row.unit for row in study.trained))
     networks = list(dict.fromkeys(f"{part.model} on {part.data}" for part in parts))
     where = ", ".join(networks) if len(networks) <= 2 else f"{len(parts)} parts"
-    epochs = next((f", {t.spec.epochs} epochs" for t in _every(results)), "")
+    epochs = sorted({t.spec.epochs for t in _every(results)})
+    many = " to ".join(str(n) for n in dict.fromkeys(epochs[:: max(1, len(epochs) - 1)]))
+    length = f", {many} epoch{'' if epochs == [1] else 's'}" if epochs else ""
     total = sum(results.states.values())
-    words = f"{units} unit{'' if units == 1 else 's'}, {where}, {_trials(study.trials)} each{epochs}; {_trials(total)}"
+    words = f"{units} unit{'' if units == 1 else 's'}, {where}, {_trials(study.trials)} each{length}; {_trials(total)}"
     tuned = any(len(r.settings) > 1 for r in results.rows)
     quick = " Quick variant." if study.quick and not any(row.paper for row in study.rows) else ""
     return f"{words} in all{', with those that tune' if tuned else ''}.{quick}"

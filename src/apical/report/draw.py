@@ -1,10 +1,11 @@
 """Charts drawn with matplotlib: one SVG for the page and the folder, one PDF for the folder."""
 
 import io
+import math
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -158,15 +159,7 @@ def _dots(figure: Any, chart: Dots, palette: Palette) -> None:
     else:
         figure.set_size_inches(WIDTH if panels == 1 else 1.75 * WIDTH, heights[0])
         axes = figure.subplots(1, panels, squeeze=False, sharey=True).ravel()
-    for place, dot in enumerate(chart.dots):
-        colour = palette.colour(dot.kind)
-        axes[0].plot(dot.trials, [place] * len(dot.trials), "o", markersize=2.6, color=colour, alpha=0.4, linewidth=0)
-        if dot.low is not None and dot.high is not None:
-            axes[0].plot([dot.low, dot.high], [place, place], color=colour, linewidth=1.6)
-        if dot.mean is not None:
-            axes[0].plot(dot.mean, place, "o", markersize=5.5, color=colour)
-        if dot.paper is not None:
-            axes[0].plot(dot.paper, place, "D", markersize=4.5, markerfacecolor="none", markeredgecolor=charts.INK)
+    _draw_means(axes[0], chart, palette)
     for place, dot in enumerate(gains):
         if dot.gain is not None:
             colour, (middle, low, high) = palette.colour(dot.kind), dot.gain
@@ -186,6 +179,35 @@ def _dots(figure: Any, chart: Dots, palette: Palette) -> None:
         axis.set_ylim(len(labels) - 0.4, -0.6)
         axis.locator_params(axis="x", nbins=5)
     _title(figure, chart.title)
+
+
+def _draw_means(axis: Any, chart: Dots, palette: Palette) -> None:
+    """Means with their intervals, cut where they leave the axis, and the trials below."""
+    start, end = chart.ends
+    for place, dot in enumerate(chart.dots):
+        colour = palette.colour(dot.kind)
+        below = [place + shift for shift in _shifts(dot.trials, end - start)]
+        axis.plot(dot.trials, below, "o", markersize=2.6, color=colour, alpha=0.7, linewidth=0, markeredgewidth=0)
+        if dot.low is not None and dot.high is not None:
+            axis.plot([max(dot.low, start), min(dot.high, end)], [place, place], color=colour, linewidth=1.6)
+            for caret, beyond, edge in zip(CARETS, (dot.low < start, dot.high > end), (start, end), strict=True):
+                if beyond:
+                    axis.plot(edge, place, marker=caret, markersize=5, color=colour, clip_on=False)
+        if dot.mean is not None:
+            axis.plot(dot.mean, place, "o", markersize=5.5, color=colour)
+        if dot.paper is not None:
+            axis.plot(dot.paper, place, "D", markersize=4.5, markerfacecolor="none", markeredgecolor=charts.INK)
+
+
+def _shifts(values: Sequence[float], span: float) -> list[float]:
+    """How far below its line each trial is drawn, in rows: those that would cover each other on up to three levels."""
+    free = [-math.inf] * 3
+    shifts = dict.fromkeys(range(len(values)), 0.27)
+    for place in sorted(shifts, key=values.__getitem__):
+        level = next((k for k, last in enumerate(free) if values[place] - last > 0.025 * span), 0)
+        free[level] = values[place]
+        shifts[place] += 0.14 * level
+    return list(shifts.values())
 
 
 def _ends(chart: Bars) -> tuple[float, float]:

@@ -170,7 +170,7 @@ def means(results: StudyResults) -> Gallery:
     else:
         found = findings(results)
         charts = [_means(part, [f for f in found if f.part.name == part.name], results) for part in results.study.parts]
-        caption = _means_caption([chart for chart in charts if chart is not None])
+        caption = _means_caption([chart for chart in charts if chart is not None], found)
     shown = [chart for chart in charts if chart is not None]
     places = {results.study.place(result.row) for result in results.rows}
     lead = results.study.form != "curve" or len(places) < 2
@@ -178,17 +178,21 @@ def means(results: StudyResults) -> Gallery:
     return Gallery("Results", caption, both, lead=lead, detail=not lead)
 
 
-def _means_caption(charts: Sequence[Dots]) -> str:
+def _means_caption(charts: Sequence[Dots], found: Sequence[Finding]) -> str:
     dots = [dot for chart in charts for dot in chart.dots]
     single = any(dot.mean is not None and dot.low is None for dot in dots)
     if any(dot.low is not None for dot in dots):
         said = ["Large dots: means over trials, lines: their 95 % intervals, small dots: trials."]
+        said += ["Arrows: the line goes on."] if any(chart.cut for chart in charts) else []
         said += ["A dot without a line is one trial."] if single else []
     else:
         said = ["Dots: one trial each, so there is no interval."] if single else []
     said += ["Diamonds: the paper."] if any(dot.paper is not None for dot in dots) else []
     if any(dot.gain for dot in dots):
         said.append("Gains are over trials with equal seeds; filled where the row is better or worse.")
+        pooled = {f.decision.pooled for f in found if f.decision}
+        but = " but those that vary much more" if False in pooled else ""
+        said += [f"Their intervals pool the variance of all rows{but}."] if True in pooled else []
     return " ".join(said)
 
 

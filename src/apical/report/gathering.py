@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -407,6 +408,7 @@ def gains_caption(section: Section) -> str:
     said, decided = [], [f.decision for f in section.conclusion.findings if f.decision]
     if decided and any(table.baselines for table in section.tables):
         said.append("Gains: means over trials with equal seeds, with 95 % intervals; bold where the row is better.")
+        said += _unequal(section)
         said.append("If no row differed from its baseline, about 1 in 20 would still be called better or worse.")
         if any(d.verdict == "inconclusive" and d.low * d.high > 0 for d in decided):
             said.append(
@@ -419,6 +421,21 @@ def gains_caption(section: Section) -> str:
             f"marks it ({' or '.join(tests)})."
         )
     return " ".join(said)
+
+
+def _unequal(section: Section) -> list[str]:
+    """Why a gain is not the difference of the printed means, where it is not."""
+    rows = {f.key: f for f in section.conclusion.findings}
+    pairs = [(f, rows[f.comparison.b], f.decision) for f in rows.values() if f.comparison and f.decision]
+    said = []
+    if any(f.scores.keys() != base.scores.keys() for f, base, _ in pairs):
+        said.append("A trial without a partner counts in the mean of its row, and not in the gain.")
+    for f, base, decision in pairs:
+        texts = [numbers.show(f.metric, value) for value in (f.summary.mean, base.summary.mean, decision.difference)]
+        own, other, gain = (Decimal(text.replace("−", "-")) for text in texts)
+        if f.scores.keys() == base.scores.keys() and abs(own - other) != abs(gain):
+            return [*said, "Gains are rounded last: the printed means can differ by 1 more or less in the last digit."]
+    return said
 
 
 def marked_by(section: Section, table: Table) -> str:

@@ -215,7 +215,7 @@ class AttackResult:
 
     @property
     def weakest(self) -> float:
-        """The accuracy that counts: a sample is right if no attack succeeds."""
+        """The accuracy that counts, the worst case: a sample is right if no attack succeeds."""
         return self.accuracy()
 
     @property
@@ -234,9 +234,10 @@ class AttackResult:
     def summary(self) -> str:
         """One sentence, and a second one where white-box attacks look worse than black-box ones."""
         each = ", ".join(f"{name} {100 * self.accuracy(name):.1f} %" for name in self.survived)
+        many = f"{len(self.survived)} attack{'' if len(self.survived) == 1 else 's'}"
         said = (
-            f"accuracy {100 * self.clean_accuracy:.1f} %, and {100 * self.weakest:.1f} % under the weakest of "
-            f"{len(self.survived)} attacks with eps = {self.threat.eps:g} ({each}; {len(self.clean)} samples)"
+            f"accuracy {100 * self.clean_accuracy:.1f} %, and {100 * self.weakest:.1f} % in the worst case of "
+            f"{many} with eps = {self.threat.eps:g} ({each}; {len(self.clean)} samples)"
         )
         if self.suspicious:
             said += (

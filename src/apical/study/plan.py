@@ -1,6 +1,6 @@
 """What a study trains: a pure function of the study. Trials are named by the digest of their TrialSpec."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -24,10 +24,14 @@ class Planned:
     setting: str
     trial: int
     values: Mapping[str, Any] = field(repr=False, compare=False)
+    first: "Planned | None" = field(default=None, repr=False, compare=False)
+    """The first trial of the setting, whose spec differs by its seed alone: checking one of them is enough."""
 
     @cached_property
     def spec(self) -> TrialSpec:
         """The trial as `apical.train.run` takes it."""
+        if self.first is not None:
+            return self.first.spec.with_seed(self.trial)
         return TrialSpec.from_dict({**filled(self.values, self.setting), "seed": self.trial})
 
 
@@ -93,10 +97,18 @@ class Plan:
         own = self.tuned_by(row) == row.key
         return max(0, self.study.trials - self.tune_trials) if own else self.study.trials
 
-    def _trials(self, row: Row, setting: str, count: int) -> Iterator[Planned]:
-        values = self._values[row.part]
-        for seed in range(self.study.first_seed, self.study.first_seed + count):
-            yield Planned(digest({**filled(values, setting), "seed": seed}), row.key, setting, seed, values)
+    def _trials(self, row: Row, setting: str, count: int) -> list[Planned]:
+        """The first `count` trials of a setting: the same objects each time."""
+        made, values = self._made.setdefault((row.key, setting), []), self._values[row.part]
+        own, first_seed = filled(values, setting), self.study.first_seed
+        for seed in range(first_seed + len(made), first_seed + count):
+            name = digest({**own, "seed": seed})
+            made.append(Planned(name, row.key, setting, seed, values, made[0] if made else None))
+        return made[:count]
+
+    @cached_property
+    def _made(self) -> dict[tuple[str, str], list[Planned]]:
+        return {}
 
     @cached_property
     def _settings(self) -> dict[str, tuple[str, ...]]:

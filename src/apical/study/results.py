@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from apical import files, imports, train
 from apical.errors import ApicalError, StudyError
 from apical.nn import Unit
-from apical.study.directory import STUDY, Store
+from apical.study.directory import RESULT, STUDY, Store
 from apical.study.model import FINISHED, Part, Row, State, Study
 from apical.study.plan import Plan, Planned, fields_of, plan
 from apical.study.selection import best_trial
@@ -218,13 +218,20 @@ def read(directory: str | Path, *, trust: bool = False) -> StudyResults:
 
 
 class _Reader:
-    """Trials are read once each, though rows may share them."""
+    """Trials are read once each, though rows may share them, and so is each of their files."""
 
     def __init__(self, store: Store, planned: Plan) -> None:
         self.store, self.plan, self.study = store, planned, planned.study
-        self.state = snapshot(planned, store, trust=False)
+        self._parsed: dict[Path, dict[str, Any] | None] = {}
+        self.state = snapshot(planned, store, trust=False, read=self.parsed)
         self.running = store.leases.running(self.state.keys_left)
         self._records: dict[str, TrialRecord] = {}
+
+    def parsed(self, path: Path) -> dict[str, Any] | None:
+        """The table in a JSON file of a trial: for the state of the study first, then for the trial's record."""
+        if path not in self._parsed:
+            self._parsed[path] = files.read_json(path)
+        return self._parsed[path]
 
     def results(self) -> StudyResults:
         rows = tuple(self.row(row) for row in self.study.rows)
@@ -284,7 +291,9 @@ class _Reader:
         if trial.digest not in self.state.facts:
             return bare
         try:
-            return filled(bare, train.TrialResult.load(folder), scores(folder))
+            values = self.parsed(folder / RESULT) or {}
+            result = train.TrialResult.of(folder, values, trial.spec)  # the snapshot compared their digests
+            return filled(bare, result, scores(folder, self.parsed))
         except ApicalError as error:
             if place := files.fatal(error):
                 raise place from error

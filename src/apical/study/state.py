@@ -46,9 +46,12 @@ class Facts:
         return cls(str(values["state"]), None if value is None else float(value), float(values["seconds"]))
 
 
-def read_facts(folder: Path) -> Facts:
+ReadJson = Callable[[Path], dict[str, Any] | None]
+
+
+def read_facts(folder: Path, read: ReadJson = files.read_json) -> Facts:
     """The facts of a published trial; a folder whose result cannot be understood, or is another's, is damaged."""
-    values = {} if folder.is_symlink() else files.read_json(folder / RESULT) or {}
+    values = {} if folder.is_symlink() else read(folder / RESULT) or {}
     try:
         state, value = values["state"], values["validation"].get(values["spec"]["metric"])
         if state not in FINISHED or digest(values["spec"]) != folder.name:
@@ -60,9 +63,9 @@ def read_facts(folder: Path) -> Facts:
         return Facts(DAMAGED, None, 0.0)
 
 
-def scores(folder: Path) -> dict[str, float] | None:
+def scores(folder: Path, read: ReadJson = files.read_json) -> dict[str, float] | None:
     """The test scores of a trial, NaN where one is not finite; None where it was not tested, or they are damaged."""
-    values = files.read_json(folder / SCORES)
+    values = read(folder / SCORES)
     if not values or not all(v is None or type(v) in (int, float) for v in values.values()):
         return None
     return {name: nan if value is None else float(value) for name, value in values.items()}
@@ -241,15 +244,15 @@ class StudyState:
         return [group for group in kept if group]
 
 
-def snapshot(plan: Plan, store: Store, *, trust: bool = True) -> StudyState:
-    """Where the study in a directory stands now; without `trust`, every trial is read again."""
+def snapshot(plan: Plan, store: Store, *, trust: bool = True, read: ReadJson = files.read_json) -> StudyState:
+    """Where the study in a directory stands now; without `trust`, every trial is read again, by `read`."""
     index = Index(store.directory)
     with files.using(store.directory):
-        facts = index.facts(store.finished(), lambda digest: read_facts(store.trial(digest)), trust=trust)
+        facts = index.facts(store.finished(), lambda digest: read_facts(store.trial(digest), read), trust=trust)
         damaged = {digest for digest, known in facts.items() if known.state == DAMAGED}
         study_state = StudyState(plan, facts, store.failed() | damaged, damaged)
         finals = {t.digest for trials in study_state.finals.values() for t in trials}
-        there = (lambda path: path.exists()) if trust else (lambda path: scores(path.parent) is not None)
+        there = (lambda path: path.exists()) if trust else (lambda path: scores(path.parent, read) is not None)
         tested = {d for d in finals if d in facts and there(store.trial(d) / SCORES)}
     return replace(study_state, tested=tested)
 

@@ -201,15 +201,26 @@ class TrialResult:
             check_result(values)
             if trust:
                 grant(*named(values["spec"].get("model"), values["spec"].get("unit")))
-            values |= {"spec": TrialSpec.from_dict(values["spec"])}
-            values |= {"execution": Execution.from_dict(values["execution"])}
-            return cls(directory=folder, **values)
+            return cls.of(folder, values, TrialSpec.from_dict(values["spec"]))
         except CheckpointError:
             raise
         except UntrustedError as error:
             raise UntrustedError(f"{path}: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise CheckpointError(f"{path} is damaged ({files.one_line(error)})") from error
+            raise _damaged(path, error) from error
+
+    @classmethod
+    def of(cls, folder: Path, values: Mapping[str, Any], spec: TrialSpec) -> Self:
+        """The result that a parsed result.json holds, whose spec was read already."""
+        try:
+            execution = Execution.from_dict(values["execution"])
+            return cls(**{**values, "directory": folder, "spec": spec, "execution": execution})
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _damaged(folder / RESULT, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(f"{path} is damaged ({files.one_line(error)})")
 
 
 def stored_spec(directory: str | Path) -> TrialSpec:

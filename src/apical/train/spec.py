@@ -3,7 +3,8 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from copy import copy
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
 from typing import Annotated, Any, Self, TypeVar, get_type_hints
 
@@ -60,11 +61,14 @@ class Record:
 
     def __post_init__(self) -> None:
         for name, adapter in _adapters(type(self)).items():  # type: ignore[arg-type]  # mypy takes a class for its instances
-            value = getattr(self, name)
-            try:
-                object.__setattr__(self, name, adapter.validate_python(value))
-            except ValidationError as error:
-                raise _sentence(name, value, error.errors()[0]) from None
+            self._check(name, adapter)
+
+    def _check(self, name: str, adapter: TypeAdapter[Any]) -> None:
+        value = getattr(self, name)
+        try:
+            object.__setattr__(self, name, adapter.validate_python(value))
+        except ValidationError as error:
+            raise _sentence(name, value, error.errors()[0]) from None
 
     def as_dict(self) -> dict[str, Any]:
         """The fields by name, as JSON knows values: lists for tuples."""
@@ -263,8 +267,12 @@ class TrialSpec(Record):
         return float(self.learning_rate * self.decay ** sum(epoch >= m for m in self.milestones))
 
     def with_seed(self, seed: int) -> Self:
-        """The same trial with another seed."""
-        return replace(self, seed=seed)
+        """The same trial with another seed; its other fields were checked when it was made."""
+        other = copy(self)
+        object.__setattr__(other, "seed", seed)
+        other._check("seed", _adapters(TrialSpec)["seed"])
+        other.__dict__.pop("digest", None)
+        return other
 
 
 def digest(values: Mapping[str, Any]) -> str:
