@@ -143,7 +143,7 @@ class CMA:
         self.c_path = (4 + mass / n) / (n + 4 + 2 * mass / n)
         self.c_sigma = (mass + 2) / (n + mass + 5)
         self.c_one = 2 / ((n + 1.3) ** 2 + mass)
-        self.c_many = min(1 - self.c_one, 2 * (mass - 2 + 1 / mass) / ((n + 2) ** 2 + mass))
+        self.c_many = min(1 - self.c_one, 2 * (0.25 + mass - 2 + 1 / mass) / ((n + 2) ** 2 + mass))
         self.damping = 1 + 2 * max(0.0, sqrt((mass - 1) / (n + 1)) - 1) + self.c_sigma
         self.expected = sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n * n))
         """The expected norm of a standard normal vector."""
@@ -197,4 +197,5 @@ class CMA:
     def _decompose(self) -> None:
         both = (self.state["covariance"] + self.state["covariance"].t()) / 2
         squares, axes = torch.linalg.eigh(both)
-        self.state |= {"covariance": both, "axes": axes, "lengths": squares.clamp(min=1e-300).sqrt()}
+        # LAPACK leaves columns behind one another: products would round otherwise than those of a resumed trial.
+        self.state |= {"covariance": both, "axes": axes.contiguous(), "lengths": squares.clamp(min=1e-300).sqrt()}
