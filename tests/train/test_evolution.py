@@ -218,7 +218,9 @@ def test_trials_with_gradients_keep_their_names() -> None:
     spec = TrialSpec(data="digits", model="mlp-1", unit="ada(alpha=0.3)", epochs=3, seed=7)
     assert not {"population", "sigma"} & spec.as_dict().keys()
     assert replace(spec, population=100, sigma=0.1).digest == spec.digest
-    assert len({spec.digest, DIGITS.digest, replace(DIGITS, sigma=0.2).digest, replace(DIGITS, population=8).digest}) == 4
+    assert (
+        len({spec.digest, DIGITS.digest, replace(DIGITS, sigma=0.2).digest, replace(DIGITS, population=8).digest}) == 4
+    )
     assert TrialSpec.from_toml(DIGITS.to_toml()) == DIGITS == TrialSpec.from_json(DIGITS.to_json())
 
 

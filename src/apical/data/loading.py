@@ -60,7 +60,11 @@ def load(
 
 def _is_path(name: str | Path) -> bool:
     return (
-        isinstance(name, Path) or "/" in name or "\\" in name or name.endswith((".csv", ".npz", ".wav")) or Path(name).exists()
+        isinstance(name, Path)
+        or "/" in name
+        or "\\" in name
+        or name.endswith((".csv", ".npz", ".wav"))
+        or Path(name).exists()
     )
 
 
@@ -239,7 +243,9 @@ def load_own(path: Path, *, size: int | None, workers: int | None, progress: Pro
     elif path.suffix.lower() == ".csv":
         listing = list_csv(path)
     else:
-        raise DataError(f"{path} is not a folder of class folders, a .csv of paths and labels, an .npz of arrays, or a .wav")
+        raise DataError(
+            f"{path} is not a folder of class folders, a .csv of paths and labels, an .npz of arrays, or a .wav"
+        )
     folder = prepared_folder() / f"own-{listing.fingerprint(size)[:16]}"
     publish(folder, lambda d: _build_own(listing, d, size), partial=False, progress=progress, workers=workers)
     kind = "audio" if listing.is_audio else "image"

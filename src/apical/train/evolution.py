@@ -34,7 +34,7 @@ def evolution_of(spec: TrialSpec, network: nn.Module) -> "Evolution | None":
     """The strategy that takes the place of gradients in a trial; None where it is trained by gradients."""
     if spec.optimiser not in EVOLUTION:
         return None
-    if any(b.is_floating_point() for name, b in network.named_buffers() if name.endswith(("running_mean", "running_var"))):
+    if any(name.endswith(("running_mean", "running_var")) for name, _ in network.named_buffers()):
         raise TrainingError(
             f"{spec.model} has batch norm, whose running statistics a population would share: train it with gradients"
         )
@@ -100,7 +100,8 @@ def ranks(values: Tensor) -> Tensor:
     _, place, counts = torch.unique(values, return_inverse=True, return_counts=True)
     below = counts.cumsum(0) - counts
     mean = below + (counts - 1) / 2
-    return (mean[place] / max(1, len(values) - 1) - 0.5).to(values)
+    shared: Tensor = mean[place] / max(1, len(values) - 1) - 0.5
+    return shared.to(values)
 
 
 class Covariance(Evolution):
@@ -149,11 +150,11 @@ class CMA:
         """The expected norm of a standard normal vector."""
         self.interval = max(1, int(1 / (10 * n * (self.c_one + self.c_many))))
         """Generations between two decompositions of the matrix."""
-        real = {"dtype": torch.float64}
+        zeros = torch.zeros(n, dtype=torch.float64)
         self.state = {
-            "covariance": torch.eye(n, **real), "axes": torch.eye(n, **real), "lengths": torch.ones(n, **real),
-            "path": torch.zeros(n, **real), "sigma_path": torch.zeros(n, **real),
-            "sigma": torch.tensor([sigma], **real), "generation": torch.zeros(1, dtype=torch.int64),
+            "covariance": torch.diag(zeros + 1), "axes": torch.diag(zeros + 1), "lengths": zeros + 1, "path": zeros,
+            "sigma_path": zeros.clone(), "sigma": torch.full((1,), sigma, dtype=torch.float64),
+            "generation": torch.zeros(1, dtype=torch.int64),
         }  # fmt: skip
 
     @property

@@ -175,8 +175,8 @@ class TrialSpec(Record):
     it. The learning rate is multiplied by `decay` at each epoch in `milestones`. `l2` is the weight of the penalty
     sum(w^2)/2 over weights (not biases, norms and activations). `batch` counts the samples of all devices
     together; an epoch is `passes` passes over the training samples. `robustness` is what is measured beside the metrics
-    when the test split is opened, as `apical.train.assessment` reads it. With the optimiser "es" or "cma-es" a step is a
-    generation of `population` networks with the deviation `sigma` (for "cma-es": at the start) around the present one.
+    when the test split is opened, as `apical.train.assessment` reads it. With the optimiser "es" or "cma-es" a step is
+    a generation of `population` networks with the deviation `sigma` (of "cma-es": the first) around the present one.
     """
 
     data: str
@@ -347,8 +347,8 @@ def _check_evolution(spec: TrialSpec) -> None:
         )
     if spec.clip is not None or spec.precision != "32":
         raise InvalidArgumentError(
-            f"clip is {spec.clip} and precision is {spec.precision!r}, but {spec.optimiser} has no gradient to clip and "
-            "computes in float32: leave both out"
+            f"clip is {spec.clip} and precision is {spec.precision!r}, but {spec.optimiser} has no gradient to clip "
+            "and computes in float32: leave both out"
         )
 
 

@@ -125,7 +125,7 @@ def arguments(network: str) -> list[str] | None:
 
 
 def check_task(data_name: str, network: str, settings: Mapping[str, Any]) -> str:
-    """What is wrong with the settings together, and with loss and metric for a data set that apical knows; "" if nothing."""
+    """What is wrong with settings together, and with loss and metric for a data set that apical knows; "" if none."""
     from apical.data.registry import RECIPES  # noqa: PLC0415
 
     try:
