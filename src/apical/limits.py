@@ -42,6 +42,8 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "decay": (1e-12, 1e6),
     "l2": (0, 1e6),
     "clip": (1e-12, 1e12),
+    "population": (4, 1 << 20),
+    "sigma": (1e-12, 1e6),
     "dims": (-_LARGE, _LARGE),
     "effect": (1e-9, 1e9),
     "deviation": (1e-9, 1e9),

@@ -143,6 +143,17 @@ class Fabricate:
             (val / f"ILSVRC2012_val_{number:08d}.JPEG").write_bytes(jpeg((240, 260), seed=number))
         return folder
 
+    def voice(self, name: str = "Front_Right.wav") -> Path:
+        """A falling tone, shorter than the clip."""
+        folder = self.root / "alsa"
+        folder.mkdir(exist_ok=True)
+        tone = 12_000 * np.linspace(1, 0.2, 9_000) * np.sin(np.arange(9_000) * 0.03)
+        (folder / name).write_bytes(wav(tone, rate=48_000))
+        return folder
+
+    def voice_other(self) -> Path:
+        return self.voice("Side_Right.wav")
+
     def by_name(self, name: str) -> Path:
         """The fabricated data set of a registered name."""
         method = {"utkface-gender": "utkface", "utkface-age": "utkface"}.get(name, name.replace("-", "_"))

@@ -1,6 +1,7 @@
 """Being registered is being tested: every data set, from fabricated files in its official layout."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def test_the_names_are_those_of_the_design():
     expected = (
         "fashion-mnist moroco utkface-gender utkface-age crema-d tiny-imagenet imagenet digits xor and or "
         "parity-3 parity-4 parity-5 sin sinc china-64 flower-64 portrait-64 china-128 flower-128 portrait-128 "
-        "tones tones-other iris wine breast-cancer diabetes"
+        "tones tones-other voice voice-other iris wine breast-cancer diabetes"
     )
     assert expected.split() == NAMES
     assert apical.data is data
@@ -121,7 +122,8 @@ def test_a_subset_is_refused_unless_partial_is_said(name, home, fabricate):
 
 
 @pytest.mark.parametrize("name", [n for n in ON_DISK if registry.get(n).download is None])
-def test_missing_files_are_asked_for_with_licence_and_place(name, home):
+def test_missing_files_are_asked_for_with_licence_and_place(name, home, monkeypatch):
+    monkeypatch.setitem(registry.RECIPES, name, replace(registry.get(name), system_folders=()))
     with pytest.raises(MissingDataError) as caught:
         data.load(name)
     message = str(caught.value)

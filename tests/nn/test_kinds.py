@@ -62,6 +62,7 @@ FORMULAS: dict[str, Callable[[Tensor], Tensor]] = {
     "hardshrink(lambd=1)": lambda x: torch.where(x.abs() > 1, x, 0),
     "tanhshrink": lambda x: x - torch.tanh(x),
     "threshold(threshold=0.5,value=-7)": lambda x: torch.where(x > 0.5, x, -7),
+    "sign": lambda x: (x > 0).to(x) - (x < 0).to(x) + 0 * x,  # its gradient is 0
     "gcu": lambda x: x * torch.cos(x),
     "gaussian": lambda x: torch.exp(-x * x / 2),
     "gaussian(sigma=0.5)": lambda x: torch.exp(-2 * x * x),

@@ -45,12 +45,14 @@ def test_every_field_changes_the_digest():
     listed = {
         "data": "xor", "model": "mlp-2", "unit": "tanh", "dims": {"hidden": 3}, "split": "actor",
         "corruptions": ("imbalance",), "loss": "binary", "metric": "top-5", "milestones": (3,), "optimiser": "sgd",
-        "precision": "bf16-mixed", "robustness": ("calibration",),
+        "precision": "bf16-mixed", "robustness": ("calibration",), "population": 50,
     }  # fmt: skip
     hints = get_type_hints(TrialSpec)
     names = [f.name for f in fields(TrialSpec)]
     others = {n: listed[n] if n in listed else another(getattr(spec, n), hints[n]) for n in names}
-    assert len({replace(spec, **{k: v}).digest for k, v in others.items()} | {spec.digest}) == len(others) + 1
+    evolved = replace(spec, optimiser="es")  # gradients have no population
+    specs = [replace(evolved if k in ("population", "sigma") else spec, **{k: v}) for k, v in others.items()]
+    assert len({s.digest for s in (spec, evolved, *specs)}) == len(others) + 2
 
 
 def another(value, hint):

@@ -19,6 +19,7 @@ from apical.data.preparation import partial_mark, prepare
 from apical.data.randomness import keys_of
 from apical.data.recipe import Arrays, Recipe, Task
 from apical.data.registry import RECIPES, get
+from apical.data.sets import coordinates
 from apical.data.split import Parts, cut, random_split, split_hash
 from apical.data.store import Draft, Store, prepared_folder, publish
 from apical.data.workers import FILE_LIMIT, Decoding, decode_files
@@ -39,7 +40,7 @@ def load(
     workers: int | None = None,
     progress: Progress = silent,
 ) -> DataSet:
-    """A data set by name, or the user's own by its path (a folder of class folders, a .csv, an .npz).
+    """A data set by name, or the user's own by its path (a folder of class folders, a .csv, an .npz, a .wav).
 
     What is not prepared yet is prepared first. `split` names another split where the data set has one: "actor" for
     crema-d, "no-duplicates" for utkface-gender and utkface-age. `size` resizes the user's own images, and UTKFace's.
@@ -59,7 +60,11 @@ def load(
 
 def _is_path(name: str | Path) -> bool:
     return (
-        isinstance(name, Path) or "/" in name or "\\" in name or name.endswith((".csv", ".npz")) or Path(name).exists()
+        isinstance(name, Path)
+        or "/" in name
+        or "\\" in name
+        or name.endswith((".csv", ".npz", ".wav"))
+        or Path(name).exists()
     )
 
 
@@ -143,6 +148,8 @@ def input_of(recipe: Recipe, store: Store, split: str) -> Input:
     """How the rows become inputs; images lose ONE scalar, the mean over all pixels of the training images."""
     if recipe.kind == "audio":
         return Spectrograms()
+    if recipe.kind == "numbers":
+        return Numbers()
     if recipe.kind == "text":
         return Codes()
     if recipe.kind == "files":
@@ -229,12 +236,16 @@ def load_own(path: Path, *, size: int | None, workers: int | None, progress: Pro
     """The data set at `path`; images of several sizes need `size`, to which all are resized."""
     if path.suffix.lower() == ".npz":
         return from_npz(path)
+    if path.suffix.lower() == ".wav":
+        return from_wav(path)
     if path.is_dir():
         listing = list_folder(path)
     elif path.suffix.lower() == ".csv":
         listing = list_csv(path)
     else:
-        raise DataError(f"{path} is not a folder of class folders, a .csv of paths and labels, or an .npz of arrays")
+        raise DataError(
+            f"{path} is not a folder of class folders, a .csv of paths and labels, an .npz of arrays, or a .wav"
+        )
     folder = prepared_folder() / f"own-{listing.fingerprint(size)[:16]}"
     publish(folder, lambda d: _build_own(listing, d, size), partial=False, progress=progress, workers=workers)
     kind = "audio" if listing.is_audio else "image"
@@ -368,6 +379,15 @@ def from_npz(path: Path) -> DataSet:
     y = next((array for name, array in arrays.items() if name in ("y", "y_train")), np.empty(0))
     task: Task = "classification" if y.dtype.kind in "iub" and y.ndim == 1 else "regression"
     return _from_named(replace(OWN, name=str(path), task=task), arrays, origin=path)
+
+
+def from_wav(path: Path) -> DataSet:
+    """A recording as a function of time, for coordinate networks."""
+    made = coordinates.places_in_time(
+        coordinates.balanced(coordinates.sound(read_file(path, limit=FILE_LIMIT), origin=path))
+    )
+    about = f"the first {coordinates.SECONDS} seconds of your recording at most: time to value"
+    return in_memory(replace(OWN, name=str(path), kind="numbers", task="regression", description=about), made)
 
 
 def registered(recipe: Recipe, made: object) -> DataSet:

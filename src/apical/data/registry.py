@@ -50,8 +50,8 @@ def get(name: str) -> Recipe:
     if name in RECIPES:
         return RECIPES[name]
     more = (
-        "apical.data.register adds others, and a folder of class folders, a .csv or an .npz of your own is loaded by "
-        "its path"
+        "apical.data.register adds others, and a folder of class folders, a .csv, an .npz or a .wav of your own is "
+        "loaded by its path"
     )
     raise InvalidArgumentError(unknown("data set", name, RECIPES, more))
 

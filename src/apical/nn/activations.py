@@ -360,6 +360,11 @@ def prelu(x: Tensor, weight: Value) -> Tensor:
     return torch.where(x > 0, x, weight * x)
 
 
+def sign(x: Tensor) -> Tensor:
+    """-1, 0 or 1. Its gradient is 0 everywhere: gradients cannot train what lies in front of it."""
+    return torch.sign(x)
+
+
 def gcu(x: Tensor) -> Tensor:
     """The growing cosine unit x * cos(x)."""
     return x * torch.cos(x)

@@ -50,31 +50,40 @@ def evolve_(
     }
     start = torch.cat([p.detach().flatten() for p in parameters.values()]).double().cpu().numpy()
     search = cma.CMAEvolutionStrategy(start, spread, options)
-    losses = _population_loss(model, parameters, inputs, targets, loss)
     while not search.stop():
         samples = search.ask()
-        search.tell(samples, losses(torch.as_tensor(numpy.stack(samples)).to(like)).tolist())
-    best = _split(torch.as_tensor(search.best.x).to(like), parameters)
+        rows = torch.as_tensor(numpy.stack(samples)).to(like)
+        search.tell(samples, population_losses(model, rows, inputs, targets, loss).tolist())
+    best = split(torch.as_tensor(search.best.x).to(like), parameters)
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(best[name])
     return float(search.best.f)
 
 
-def _population_loss(model: nn.Module, parameters: dict[str, Any], inputs: Tensor, targets: Tensor, loss: Any) -> Any:
-    """A function from samples, one in each row, to their losses; a loss that is not finite counts as very large."""
-
-    def one(sample: Tensor) -> Tensor:
-        return loss(functional_call(model, _split(sample, parameters), (inputs,)), targets)  # type: ignore[no-any-return]
-
-    def all_of(samples: Tensor) -> Tensor:
-        with torch.no_grad():
-            return torch.nan_to_num(vmap(one)(samples), nan=1e30, posinf=1e30)
-
-    return all_of
+AT_ONCE = 1 << 23
+"""Values in the inputs and parameters of the networks that are computed at once."""
 
 
-def _split(row: Tensor, parameters: dict[str, Any]) -> dict[str, Tensor]:
+@torch.no_grad()
+def population_losses(
+    model: nn.Module, rows: Tensor, inputs: Tensor, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """The loss of the model with the parameters in each row, as one program; what is not finite counts as very large.
+
+    All networks of the population draw the same dropout and noise.
+    """
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+    def one(row: Tensor) -> Tensor:
+        return loss(functional_call(model, split(row, parameters), (inputs,)), targets)
+
+    together = max(1, AT_ONCE // (inputs.numel() + rows.shape[1]))
+    values: Tensor = vmap(one, randomness="same", chunk_size=min(together, len(rows)))(rows)
+    return torch.nan_to_num(values, nan=1e30, posinf=1e30)
+
+
+def split(row: Tensor, parameters: dict[str, Any]) -> dict[str, Tensor]:
     """One row of values as the parameters they stand for."""
     pieces = torch.split(row, [p.numel() for p in parameters.values()])
     return {name: piece.view(p.shape) for (name, p), piece in zip(parameters.items(), pieces, strict=True)}

@@ -307,6 +307,7 @@ OTHERS: dict[str, Kind] = {
         _torch("hardshrink", "Hardshrink", lambd=Parameter(0.5, minimum=0.0)),
         _torch("tanhshrink", "Tanhshrink"),
         _torch("threshold", "Threshold", threshold=0.0, value=0.0),
+        Kind("sign", "sign", build="apical.nn.activations:sign", form="function", stack="values"),
         Kind("gcu", "GCU", build="apical.nn.activations:gcu", form="function", stack="values"),
         Kind(
             "gaussian", "Gaussian", parameters=named(sigma=Parameter(1.0, above=0.0, learnable=True)),

@@ -22,8 +22,10 @@ from apical.nn import Unit
 from apical.study.model import Part, Study
 from apical.study.plan import Plan, Planned, spec_of
 from apical.train import TrialSpec, losses, why_alone
+from apical.train.evolution import evolution_of
 from apical.train.optimisation import optimiser_of
 from apical.train.session import build, dims_for, refuse_misfit
+from apical.train.spec import EVOLUTION
 from apical.train.stack import faster_as_stack
 from apical.train.stack.activations import StackedAdam
 from apical.train.stack.network import StackedNetwork
@@ -110,12 +112,15 @@ def step_alone(spec: TrialSpec, data: DataSet) -> float:
         inputs, labels = data.train.inputs(rows), torch.from_numpy(data.train.labels[rows])
         refuse_misfit(spec, network, inputs, labels, None if data.class_names is None else len(data.class_names))
         network.train()
-        optimiser = optimiser_of(spec, network)
+        optimiser, evolution = optimiser_of(spec, network), evolution_of(spec, network)
 
         def step(inputs: Tensor, labels: Tensor) -> None:
             loss = losses.find(spec.loss).compute(network(inputs), labels)
             optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            if evolution is not None:
+                evolution.propose(inputs, labels, epoch=0, batch=0)
+            else:
+                loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
 
         return _whole_batch(step, data, spec.batch)
@@ -209,7 +214,8 @@ def _key(spec: TrialSpec, stack: int) -> str:
     """All that the time depends on: the network, its input, the batch, the stack."""
     recipe = RECIPES.get(spec.data)
     shape = spec.data if recipe is None or recipe.make is not None else recipe.shape
-    return repr([spec.model, spec.dims, spec.unit, shape, spec.pad, spec.size, spec.batch, spec.convert, stack])
+    many = [spec.optimiser, spec.population] if spec.optimiser in EVOLUTION else []
+    return repr([spec.model, spec.dims, spec.unit, shape, spec.pad, spec.size, spec.batch, spec.convert, stack, *many])
 
 
 def _unit(study: Study, part: Part) -> tuple[str, int]:

@@ -148,7 +148,7 @@ def fit(s: Session, *, stop: Stop, report: Reporter) -> State:
                 if not isfinite(agreed.loss):
                     return "diverged"
                 optimiser.zero_grad()
-                runtime.backward(runtime.scale(loss, len(labels), s.train.samples(s.batch)))
+                s.differentiate(loss, inputs, labels)
             s.dynamics = seen or s.dynamics
             if s.spec.clip is not None:
                 runtime.clip(model, optimiser, s.spec.clip)

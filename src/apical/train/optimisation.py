@@ -9,12 +9,14 @@ from torch.optim import Optimizer
 
 from apical import torch_private
 from apical.errors import CheckpointError
-from apical.train.spec import TrialSpec
+from apical.train.spec import EVOLUTION, TrialSpec
 
 _CLASSES: dict[str, type[Optimizer]] = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "sgd": torch.optim.SGD,
+    "es": torch.optim.Adam,
+    "cma-es": torch.optim.SGD,
 }
 
 _KERNELS: dict[type[Optimizer], Callable[..., Any]] = {
@@ -32,7 +34,7 @@ def optimiser_of(spec: TrialSpec, network: nn.Module) -> Optimizer:
     weights = [p for p in parameters if p.dim() > 1]
     others = [p for p in parameters if p.dim() <= 1]
     groups: list[dict[str, Any]] = [{"params": parameters, "weight_decay": 0.0}]
-    if spec.l2:
+    if spec.l2 and spec.optimiser not in EVOLUTION:  # a population has the penalty in its losses
         groups = [{"params": weights, "weight_decay": spec.l2}, {"params": others, "weight_decay": 0.0}]
     make: Any = _CLASSES[spec.optimiser]
     # A fused step takes the scale of float16 gradients off by itself: too late for clipping, which Fabric then refuses.

@@ -24,6 +24,7 @@ from apical.train import checkpoint, losses, metrics
 from apical.train.checkpoint import check_fit, copy_into
 from apical.train.devices import SingleDevice
 from apical.train.dynamics import learned_values
+from apical.train.evolution import evolution_of
 from apical.train.optimisation import load_state, optimiser_of, set_rate, state_of
 from apical.train.result import LAST, Position, State, check, timing
 from apical.train.spec import Execution, TrialSpec
@@ -54,6 +55,12 @@ class Session:
         self.loss_function = losses.find(spec.loss)
         self.criterion = self.loss_function.compute
         self.torch_optimiser = optimiser_of(spec, self.network)
+        self.evolution = evolution_of(spec, self.network)
+        if self.evolution is not None and runtime.world > 1:
+            raise InvalidArgumentError(
+                f"devices is {execution.devices}, but {spec.optimiser} evaluates its population in one process: "
+                "leave devices out"
+            )
         self.model, self.optimiser = runtime.setup(self.forward, self.torch_optimiser)
         self.epoch = self.batch = self.samples = 0
         self.loss_sum = self.seconds = 0.0
@@ -77,6 +84,13 @@ class Session:
         set_rate(self.torch_optimiser, self.spec.rate(self.epoch))
         if self.batch == 0:
             start_epoch(self.spec.seed, self.epoch, self.runtime.rank)
+
+    def differentiate(self, loss: Tensor, inputs: Tensor, labels: Tensor) -> None:
+        """Fill the gradients: of this loss or, without gradients, with the direction that a population gives."""
+        if self.evolution is not None:
+            self.evolution.propose(inputs, labels, epoch=self.epoch, batch=self.batch)
+        else:
+            self.runtime.backward(self.runtime.scale(loss, len(labels), self.train.samples(self.batch)))
 
     def advance(self, loss: float) -> None:
         """A batch was trained with this mean loss."""
@@ -127,6 +141,8 @@ class Session:
             tensors = {f"model:{name}": t for name, t in self.state().items()}
             tensors |= {f"optimiser:{name}": t for name, t in state_of(self.torch_optimiser).items()}
             tensors |= {f"random:{name}": t for name, t in random.items()}
+            if self.evolution is not None:
+                tensors |= {f"evolution:{name}": t for name, t in self.evolution.tensors().items()}
             if not self._best_is_now():
                 tensors |= {f"best:{name}": t for name, t in self.best_weights.items()}
             checkpoint.save(self.folder / LAST, tensors, self._facts())
@@ -152,6 +168,8 @@ class Session:
         facts = self._checked(path, stored.facts)
         copy_into(self.state(), stored.part("model"), what=str(path))
         load_state(self.torch_optimiser, stored.part("optimiser"))
+        if self.evolution is not None:
+            self.evolution.load(stored.part("evolution"))
         self.epoch, self.batch, self.samples = facts["epoch"], facts["batch"], facts["samples"]
         self.loss_sum, self.seconds = facts["loss_sum"], facts["seconds"]
         self.history, self.timings, self.dynamics = facts["history"], facts["timings"], facts["dynamics"]

@@ -27,7 +27,9 @@ VERSION_1 = frozenset((
 """The fields that always enter files and digests. One that is added later does so where it has not its default: a trial
 that does not use it keeps its name."""
 
-OPTIMISERS = ("adam", "adamw", "sgd")
+EVOLUTION = ("es", "cma-es")
+"""Without gradients, by `apical.train.evolution`."""
+OPTIMISERS = ("adam", "adamw", "sgd", *EVOLUTION)
 PRECISIONS = ("32", "bf16-mixed", "16-mixed")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 LOGGERS = ("tensorboard", "wandb", "mlflow")
@@ -198,7 +200,8 @@ class TrialSpec(Record):
     it. The learning rate is multiplied by `decay` at each epoch in `milestones`. `l2` is the weight of the penalty
     sum(w^2)/2 over weights (not biases, norms and activations). `batch` counts the samples of all devices
     together; an epoch is `passes` passes over the training samples. `robustness` is what is measured beside the metrics
-    when the test split is opened, as `apical.train.assessment` reads it.
+    when the test split is opened, as `apical.train.assessment` reads it. With the optimiser "es" or "cma-es" a step is
+    a generation of `population` networks with the deviation `sigma` (of "cma-es": the first) around the present one.
     """
 
     data: Text
@@ -227,6 +230,8 @@ class TrialSpec(Record):
     precision: str = "32"
     results_version: int = RESULTS_VERSION
     robustness: Annotated[Many[Text], few("corruptions")] = ()
+    population: Annotated[int, bounded("population")] = 100
+    sigma: Annotated[float, bounded("sigma")] = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -238,6 +243,7 @@ class TrialSpec(Record):
             raise InvalidArgumentError(unknown("metric", self.metric, metrics.names()))
         _one_of("optimiser", self.optimiser, OPTIMISERS)
         _one_of("precision", self.precision, PRECISIONS)
+        _check_evolution(self)
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -349,6 +355,30 @@ def _assessments(texts: tuple[str, ...]) -> tuple[str, ...]:
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InvalidArgumentError(f"{name} is {value!r}, but must be one of {', '.join(allowed)}")
+
+
+def _check_evolution(spec: TrialSpec) -> None:
+    """Settings that belong to training with gradients, or without them, and not to the other."""
+    if spec.optimiser not in EVOLUTION:
+        for name in ("population", "sigma"):
+            if getattr(spec, name) != LATER_DEFAULTS[name]:
+                raise InvalidArgumentError(
+                    f"{name} is {getattr(spec, name)}, but the optimiser {spec.optimiser!r} has no population: leave "
+                    f"{name} out, or use optimiser='es' or 'cma-es'"
+                )
+        return
+    if spec.optimiser == "es" and spec.population % 2:
+        raise InvalidArgumentError(f"population is {spec.population}, but es needs an even number: it draws pairs")
+    if spec.optimiser == "cma-es" and not 0.1 <= spec.learning_rate <= 1:
+        raise InvalidArgumentError(
+            f"learning_rate is {spec.learning_rate:g}, but with cma-es it is the share of a step that is taken and "
+            "must lie in [0.1, 1]: use learning_rate=1"
+        )
+    if spec.clip is not None or spec.precision != "32":
+        raise InvalidArgumentError(
+            f"clip is {spec.clip} and precision is {spec.precision!r}, but {spec.optimiser} has no gradient to clip "
+            "and computes in float32: leave both out"
+        )
 
 
 # How the paper trains each network on each data set; values that it leaves out are those of its authors' code.

@@ -1,21 +1,26 @@
-"""Places and what is there: the pixels of photographs that come with scikit-learn and matplotlib, and a signal.
+"""Places and what is there: pixels of photographs that come with scikit-learn and matplotlib, signals, and sound.
 
 A sample is a coordinate, its target the colour or the value there, between 0 and 1. A quarter of the pixels (half of
-the points of a signal) is for fitting, a quarter for validation, the rest for the test: a network has to fill them in.
+the points in time) is for fitting, a quarter for validation, the rest for the test: a network has to fill them in.
 """
 
+import hashlib
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from apical import imports
+from apical.data.audio import refuse_truncated_wav
 from apical.data.randomness import generator
 from apical.data.recipe import Arrays, Recipe
 from apical.data.split import SEED, Parts
-from apical.errors import MissingExtraError
-from apical.files import open_image, read_file
+from apical.data.store import Draft
+from apical.errors import DataError, MissingExtraError
+from apical.files import decode_sound, open_image, read_file, refuse_placeholder
 
 PHOTOGRAPHS = {
     "china": ("sklearn", "datasets/images/china.jpg"),
@@ -28,6 +33,15 @@ TONES = {"tones": (5, 10, 15, 20, 25, 30, 35, 40, 45, 50), "tones-other": (4, 9,
 """Whole periods of the sines of each signal over its length; all have the same amplitude."""
 POINTS = 1_024
 FILE_LIMIT = 1 << 24
+CLIPS = {
+    "voice": ("Front_Right.wav", "1fdea4d7003f1f7d3e48d3521aaab0a112c4ac570b02ddf1813abacac3070f6f"),
+    "voice-other": ("Side_Right.wav", "ecdd0329945f355960796a56f8126d5080ed93fdd2437c7eaddbbbd56137d7e9"),
+}
+"""The file of each clip, and its sha256."""
+DEBIAN = Path("/usr/share/sounds/alsa")
+RATE, SECONDS, FASTEST = 8_000, 10, 192_000
+"""Of sound: samples a second, and the most seconds; the highest rate of a file that is read."""
+VOICE_POINTS = 2_048
 
 
 def photograph(name: str, size: int) -> NDArray[np.float32]:
@@ -53,6 +67,42 @@ def tones(name: str) -> NDArray[np.float32]:
     return np.asarray((values - low) / (high - low), np.float32)
 
 
+def sound(data: bytes, *, origin: object) -> NDArray[np.float32]:
+    """The first SECONDS of a WAV file: channels averaged, at RATE samples a second or fewer."""
+    refuse_placeholder(data, origin)
+    refuse_truncated_wav(data, origin)
+    clip, rate, _ = decode_sound(data, origin=origin, samples=FASTEST * SECONDS)
+    if not 1 <= rate <= FASTEST:
+        raise DataError(f"{origin} has {rate:,} samples a second, but at most {FASTEST:,} are read")
+    values = clip[: rate * SECONDS].astype(np.float64).mean(1)
+    if rate > RATE:
+        values = imports.optional("scipy.signal", extra="lab").resample_poly(values, RATE, rate)
+    if len(values) < 8 or not np.abs(values).max() > 0:
+        raise DataError(f"{origin} has {len(values)} samples, or silence alone: give a recording")
+    return np.asarray(values, np.float32)
+
+
+def balanced(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scaled to [0, 1], with silence at 1/2."""
+    return np.asarray(0.5 + values / (2 * np.abs(values).max()), np.float32)
+
+
+def loudest(values: NDArray[np.float32], length: int) -> NDArray[np.float32]:
+    """The part of this length with the largest sum of squares."""
+    sums = np.concatenate([[0.0], np.cumsum(values.astype(np.float64) ** 2)])
+    first = int(np.argmax(sums[length:] - sums[:-length])) if length < len(values) else 0
+    return values[first : first + length]
+
+
+def places_in_time(values: NDArray[np.float32]) -> Arrays:
+    """Points of [-1, 1) and the values there: half of them for fitting, a quarter for validation, the rest to test."""
+    n = len(values)
+    inputs = (2 * np.arange(n, dtype=np.float32) / n - 1)[:, None]
+    return Arrays(
+        inputs=inputs, labels=values[:, None], ids=[f"point-{i:04d}" for i in range(n)], parts=_parts(n, n // 2)
+    )
+
+
 def _parts(n: int, fit: int) -> Parts:
     """`fit` of n places for fitting, a quarter for validation, the rest for the test, shuffled by the splits' seed."""
     order = generator("places", SEED).permutation(n)
@@ -72,9 +122,28 @@ def make_photograph(recipe: Recipe) -> Arrays:
 
 def make_tones(recipe: Recipe) -> Arrays:
     """Points of [-1, 1) and the values of the signal there."""
-    inputs = (2 * np.arange(POINTS, dtype=np.float32) / POINTS - 1)[:, None]
-    ids = [f"point-{i:04d}" for i in range(POINTS)]
-    return Arrays(inputs=inputs, labels=tones(recipe.name)[:, None], ids=ids, parts=_parts(POINTS, POINTS // 2))
+    return places_in_time(tones(recipe.name))
+
+
+def find_clip(name: str, folder: Path) -> Path | None:
+    """The folder that holds the file of a clip."""
+    return folder if (folder / CLIPS[name][0]).is_file() else None
+
+
+def build_clip(name: str, folder: Path, draft: Draft) -> None:
+    """The loudest VOICE_POINTS samples of the clip; without `partial`, of no other file than the one that is known."""
+    file, sha256 = CLIPS[name]
+    data = read_file(folder / file, limit=FILE_LIMIT)
+    if not draft.partial and (digest := hashlib.sha256(data).hexdigest()) != sha256:
+        raise DataError(
+            f"{folder / file} is not that of alsa-utils: its sha256 is {digest[:12]}..., expected {sha256[:12]}...; "
+            "fetch it again, or say with --partial (partial=True) that another recording is meant"
+        )
+    made = places_in_time(balanced(loudest(sound(data, origin=folder / file), VOICE_POINTS)))
+    draft.save("inputs", made.inputs)
+    draft.save("labels", made.labels)
+    draft.identify(made.ids)
+    draft.split("paper", made.parts)
 
 
 _PIXELS = Recipe(
@@ -128,5 +197,24 @@ RECIPES = (
             description=f"a signal of ten sines, {turns[0]} to {turns[-1]} periods: place to value",
         )
         for name, turns in TONES.items()
+    ),
+    *(
+        replace(
+            _PIXELS,
+            name=name,
+            store=name,
+            shape=(1,),
+            description=f"the loudest quarter of a second of a voice, {file}: time to value",
+            licence="GPL-2.0",
+            citation="the ALSA developers: alsa-utils, samples of speaker-test",
+            counts=(VOICE_POINTS // 2, VOICE_POINTS // 4, VOICE_POINTS // 4),
+            fetch_by_hand=f"install Debian's package alsa-utils, or fetch {file} (speaker-test/samples) of "
+            "https://github.com/alsa-project/alsa-utils",
+            system_folders=(DEBIAN,),
+            find=partial(find_clip, name),
+            build=partial(build_clip, name),
+            make=None,
+        )
+        for name, (file, _) in CLIPS.items()
     ),
 )

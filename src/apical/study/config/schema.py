@@ -126,12 +126,16 @@ def arguments(network: str) -> list[str] | None:
 
 
 def check_task(data_name: str, network: str, settings: Mapping[str, Any]) -> str:
-    """What is wrong with loss and metric for a data set that apical knows; "" if nothing is."""
+    """What is wrong with settings together, and with loss and metric for a data set that apical knows; "" if none."""
     from apical.data.registry import RECIPES  # noqa: PLC0415
 
+    try:
+        spec = TrialSpec.paper(data_name, network, **settings)
+    except InvalidArgumentError as error:
+        return str(error)
     if data_name not in RECIPES:
         return ""
-    spec, kind = TrialSpec.paper(data_name, network, **settings), RECIPES[data_name].task
+    kind = RECIPES[data_name].task
     for name, allowed in (("loss", losses.names(kind)), ("metric", metrics.names(kind))):
         if getattr(spec, name) not in allowed:
             return f"{name} is {getattr(spec, name)!r}, but {data_name} is a {kind} task: use {' or '.join(allowed)}"
@@ -143,13 +147,18 @@ def training_settings() -> list[str]:
     return [field.name for field in fields(TrialSpec) if field.name not in FIXED]
 
 
+_EVOLVED = {"optimiser": "cma-es", "learning_rate": 1.0}
+WITH: dict[str, dict[str, Any]] = {"optimiser": {"learning_rate": 1.0}, "population": _EVOLVED, "sigma": _EVOLVED}
+"""What a setting stands beside while it is checked alone: some go with others only, and `check_task` sees them all."""
+
+
 def check_training(given: Mapping[str, Any]) -> dict[str, str]:
     """What is wrong with training settings, by name. Every field of TrialSpec is one that is not in FIXED."""
     known = training_settings()
     faults = {
         key: "not a training setting: set it in the part or the row"
         if key in FIXED
-        else _fault({key: value})
+        else _fault(WITH.get(key, {}) | {key: value})
         if key in known
         else unknown("training setting", key, known)
         for key, value in given.items()
