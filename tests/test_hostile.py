@@ -360,8 +360,15 @@ def test_a_checkpoint_that_makes_no_sense_is_one_sentence(name, value, stopped, 
         run(spec, Execution(threads=1), here)
 
 
-@pytest.mark.parametrize("start", ["model:", "optimiser:", "random:", "best:"])
-@pytest.mark.parametrize("how", ["gone", "another type", "another shape"])
+WRONG = [
+    (start, how)
+    for start in ("model:", "optimiser:", "random:", "best:")
+    for how in ("gone", "another type", "another shape")
+    if (start, how) != ("optimiser:", "gone")
+]  # an optimizer starts a state that is not there
+
+
+@pytest.mark.parametrize(("start", "how"), WRONG)
 def test_tensors_of_a_checkpoint_that_do_not_fit_are_one_sentence(start, how, stopped, tmp_path):
     spec, folder = stopped
     here = shutil.copytree(folder, tmp_path / "run")
@@ -375,8 +382,6 @@ def test_tensors_of_a_checkpoint_that_do_not_fit_are_one_sentence(start, how, st
     else:
         tensors[name] = torch.zeros(1, 3, dtype=torch.int16) if how == "another type" else torch.zeros(1, 2, 2)
     checkpoint.save(here / LAST, tensors, facts)
-    if start == "optimiser:" and how == "gone":
-        pytest.skip("an optimizer without a state starts it anew")
     with pytest.raises(CheckpointError, match=r"last\.safetensors|the optimiser"):
         run(spec, Execution(threads=1), here)
 
