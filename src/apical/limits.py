@@ -17,7 +17,7 @@ RAISABLE: Final = {
     "files": 500_000,
     "array": 1 << 34,
     "outputs": 1 << 31,
-    "trials": 100_000,
+    "trials": 50_000,
     "parameters": 2_000_000_000,
     "tensors": 10_000,
 }
