@@ -127,7 +127,7 @@ def test_a_grid_is_counted_before_it_is_listed(tmp_path, monkeypatch):
     grid = f"tune.alpha = {values}\ntune.c = {values}\ntune.learning_rate = {values}\ntune.depth = {[*range(1, 11)]}"
     huge = load_text(tmp_path, SMALL.format(more=grid))
     with pytest.raises(
-        StudyError, match=r"has 10,000,000,00\d trials.* at most 100,000 are planned: .*--limits trials="
+        StudyError, match=r"has 10,000,000,00\d trials.* at most 50,000 are planned: .*--limits trials="
     ):
         plan(huge)
     small = load_text(tmp_path, SMALL.format(more="tune.alpha = [0.1, 0.2, 0.3]"))
@@ -360,8 +360,15 @@ def test_a_checkpoint_that_makes_no_sense_is_one_sentence(name, value, stopped, 
         run(spec, Execution(threads=1), here)
 
 
-@pytest.mark.parametrize("start", ["model:", "optimiser:", "random:", "best:"])
-@pytest.mark.parametrize("how", ["gone", "another type", "another shape"])
+WRONG = [
+    (start, how)
+    for start in ("model:", "optimiser:", "random:", "best:")
+    for how in ("gone", "another type", "another shape")
+    if (start, how) != ("optimiser:", "gone")
+]  # an optimizer starts a state that is not there
+
+
+@pytest.mark.parametrize(("start", "how"), WRONG)
 def test_tensors_of_a_checkpoint_that_do_not_fit_are_one_sentence(start, how, stopped, tmp_path):
     spec, folder = stopped
     here = shutil.copytree(folder, tmp_path / "run")
@@ -375,8 +382,6 @@ def test_tensors_of_a_checkpoint_that_do_not_fit_are_one_sentence(start, how, st
     else:
         tensors[name] = torch.zeros(1, 3, dtype=torch.int16) if how == "another type" else torch.zeros(1, 2, 2)
     checkpoint.save(here / LAST, tensors, facts)
-    if start == "optimiser:" and how == "gone":
-        pytest.skip("an optimizer without a state starts it anew")
     with pytest.raises(CheckpointError, match=r"last\.safetensors|the optimiser"):
         run(spec, Execution(threads=1), here)
 

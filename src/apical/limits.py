@@ -17,7 +17,7 @@ RAISABLE: Final = {
     "files": 500_000,
     "array": 1 << 34,
     "outputs": 1 << 31,
-    "trials": 100_000,
+    "trials": 50_000,
     "parameters": 2_000_000_000,
     "tensors": 10_000,
 }
@@ -38,7 +38,7 @@ BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "samples": (1, 1 << 40),
     "pad": (0, 256),
     "size": (1, 16_384),
-    "learning_rate": (1e-12, 1e6),
+    "learning_rate": (1e-12, 1e36),
     "decay": (1e-12, 1e6),
     "l2": (0, 1e6),
     "clip": (1e-12, 1e12),
