@@ -225,7 +225,7 @@ class _Watch(TorchFunctionMode):
 
     def __init__(self, network: FlowGraph, sites: list[Site], alpha: float | None) -> None:
         super().__init__()
-        self.network, self.sites, self.alpha = network, sites, alpha
+        self.network, self.alpha = network, alpha
         self.observed = Observation(network)
         self.names = {id(module): name for name, module in network.model.named_modules()}
         self.taken = {site.name for site in sites}
@@ -345,10 +345,8 @@ class _Watch(TorchFunctionMode):
         """List the activations that were computed step by step and that nothing lists yet."""
         wholes = [site.part_of for site in self.observed.calls]
         self.observed.cleared = {whole for whole in wholes if whole is not None and whole.suspected}
-        for part in self.sites:
-            part.part_of = None if part.part_of in self.observed.cleared else part.part_of
         for own in self.listed.values():
-            own[:] = [site for site in own if site not in self.observed.cleared]
+            own[:] = self.network.clear(own, self.observed.cleared)
         for formula in self.formulas.formulas():
             module, place = formula.top.origin
             listed = self.listed.setdefault(id(module), [])
