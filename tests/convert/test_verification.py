@@ -1,5 +1,6 @@
 """With example inputs, a conversion that would change more than activations is refused, whatever the reason."""
 
+import importlib
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -269,3 +270,34 @@ def test_what_example_inputs_told_is_known_when_it_is_loaded(shown: bool, tmp_pa
     apical.convert.load(fresh, tmp_path / "conversion.json")
     fresh.load_state_dict(model.state_dict())
     assert torch.equal(fresh(x), model(x))
+
+
+FILE = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Edited(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.affine = nn.Linear(4, 4)
+
+    def before(self, x):
+        return F.relu(F.relu(x)) + 1
+
+    def forward(self, x):
+        return F.gelu(self.affine(x)) if bool(x.isfinite().all()) else x
+"""
+
+
+def test_a_file_that_was_edited_after_its_import_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "edited_network.py"
+    path.write_text(FILE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model, x = importlib.import_module("edited_network").Edited(), torch.randn(3, 4)
+    path.write_text(FILE.replace("import torch", "import torch\n", 1))
+    with pytest.raises(ConversionError):
+        apical.convert_(model, "ada", example_inputs=x)
+    assert torch.equal(model(x), F.gelu(model.affine(x)))

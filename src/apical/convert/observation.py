@@ -654,7 +654,7 @@ def tried(model: nn.Module, example_inputs: Any, mode: bool | None = False) -> I
             nullcontext() if mode is None else in_mode(model, mode),
             attributes_kept(model.modules()),
             torch.no_grad(),
-            torch.random.fork_rng(devices=[]),
+            torch.random.fork_rng(devices=gpus(model)),
         ):
             yield partial(model, *args, **kwargs)
             failed = False
@@ -663,6 +663,11 @@ def tried(model: nn.Module, example_inputs: Any, mode: bool | None = False) -> I
             for tensor, version, value in before:
                 if failed or mode is None or tensor._version != version:  # batch norm counts no version in training
                     tensor.copy_(value)
+
+
+def gpus(model: nn.Module) -> list[int]:
+    """The CUDA devices that a model is on, which have random numbers of their own."""
+    return sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
 
 
 def _copied(value: Any) -> Any:
