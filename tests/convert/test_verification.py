@@ -1,7 +1,9 @@
 """With example inputs, a conversion that would change more than activations is refused, whatever the reason."""
 
+import importlib
 import random
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -243,3 +245,59 @@ def test_the_forward_of_another_module_is_that_module() -> None:
     report.undo()
     assert torch.equal(model(x), model.affine(x).relu())
     assert model.apply_ == model.act.forward
+
+
+class Scattered(nn.Module):
+    """Two activations that a list holds beside their input: without example inputs they may be parts of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.affine, self.last = nn.Linear(4, 4), nn.Linear(12, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.affine(x)
+        values = [h, F.relu(h), F.relu(-h)] if bool(h.isfinite().all()) else [h, h, h]
+        return F.gelu(self.last(torch.cat(values, 1)))
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_what_example_inputs_told_is_known_when_it_is_loaded(shown: bool, tmp_path: Path) -> None:
+    model, x = Scattered(), torch.randn(3, 4)
+    report = apical.convert_(model, "ada(alpha=learn)", example_inputs=x if shown else None)
+    assert len(report.converted) == (3 if shown else 1)
+    report.save(tmp_path / "conversion.json")
+    fresh = Scattered()
+    apical.convert.load(fresh, tmp_path / "conversion.json")
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(fresh(x), model(x))
+
+
+FILE = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Edited(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.affine = nn.Linear(4, 4)
+
+    def before(self, x):
+        return F.relu(F.relu(x)) + 1
+
+    def forward(self, x):
+        return F.gelu(self.affine(x)) if bool(x.isfinite().all()) else x
+"""
+
+
+def test_a_file_that_was_edited_after_its_import_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "edited_network.py"
+    path.write_text(FILE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model, x = importlib.import_module("edited_network").Edited(), torch.randn(3, 4)
+    path.write_text(FILE.replace("import torch", "import torch\n", 1))
+    with pytest.raises(ConversionError):
+        apical.convert_(model, "ada", example_inputs=x)
+    assert torch.equal(model(x), F.gelu(model.affine(x)))

@@ -123,7 +123,7 @@ def _convert(
     observed: Observation | None = None
     if example_inputs is not None:
         observed = observe(network, sites, example_inputs, _alpha(unit))
-        sites = [site for site in sites if site not in observed.cleared]
+        sites = network.clear(sites, observed.cleared)
         sites = [*(observed.split(sites) if unit.pyramidal else sites), *observed.strays]
     selection.check(name for site in sites for name in (site.kind, *site.activation.names))
     decisions = decide(network, sites, unit, chosen_by=network.chosen, filter_fn=filter_fn, observed=observed)
@@ -216,7 +216,9 @@ def _repeat(model: nn.Module, surgery: Surgery, record: dict[str, Any]) -> Conve
     held = _hold_functions(model, surgery)
     network = FlowGraph(model, selection_of(model, record), _aliases(held))
     recorded = Recorded(model, record)
-    sites = recorded.split(network.sites())
+    sites = network.sites()
+    seen = [site for site in sites if site.suspected and site.name not in record["kept"]]  # example inputs told
+    sites = recorded.split(network.clear(sites, seen))
     decisions = decide(network, sites, unit, chosen_by=lambda site: site.label in wanted, observed=recorded)
     check_same(record, decisions, network)
     return _carry_out(network, surgery, decisions, unit, recorded, held)

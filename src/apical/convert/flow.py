@@ -234,6 +234,7 @@ class FlowGraph:
         self.model, self.selection, self.aliases = model, selection, aliases
         self._activations: dict[int, Activation | None] = {}
         self._feeds: dict[int, bool] = {}
+        self._shared: dict[Node, list[Node]] = {}
         self.traced = trace(model, lambda module: self.activation(module) is not None)
         self.callers: dict[tuple[int, bool], list[tuple[Traced, Node]]] = {}
         self.reads: set[int] = set()
@@ -561,6 +562,12 @@ class FlowGraph:
                 values[node.all_input_nodes[0]] = step
         return formulas
 
+    def clear(self, sites: list[Site], cleared: Collection[Site]) -> list[Site]:
+        """The sites without suspected ones that are none: what they consisted of stands for itself."""
+        for site in sites:
+            site.part_of = None if site.part_of in cleared else site.part_of
+        return [site for site in sites if site not in cleared]
+
     def is_read_again(self, site: Site) -> bool:
         """Whether an activation overwrites its input, and that may be read later by another name than the result's."""
         if not site.in_place:
@@ -597,6 +604,11 @@ class FlowGraph:
 
     def _shares(self, owner: Traced, node: Node, mode: bool) -> list[Node]:
         """The inputs of a call whose memory its result may share."""
+        if node not in self._shared:
+            self._shared[node] = self._asked_shares(owner, node, mode)
+        return self._shared[node]
+
+    def _asked_shares(self, owner: Traced, node: Node, mode: bool) -> list[Node]:
         if node.op == "call_module":
             module = self.resolve(owner, node)
             child = self.traced.get(id(module))

@@ -225,7 +225,7 @@ class _Watch(TorchFunctionMode):
 
     def __init__(self, network: FlowGraph, sites: list[Site], alpha: float | None) -> None:
         super().__init__()
-        self.network, self.sites, self.alpha = network, sites, alpha
+        self.network, self.alpha = network, alpha
         self.observed = Observation(network)
         self.names = {id(module): name for name, module in network.model.named_modules()}
         self.taken = {site.name for site in sites}
@@ -345,10 +345,8 @@ class _Watch(TorchFunctionMode):
         """List the activations that were computed step by step and that nothing lists yet."""
         wholes = [site.part_of for site in self.observed.calls]
         self.observed.cleared = {whole for whole in wholes if whole is not None and whole.suspected}
-        for part in self.sites:
-            part.part_of = None if part.part_of in self.observed.cleared else part.part_of
         for own in self.listed.values():
-            own[:] = [site for site in own if site not in self.observed.cleared]
+            own[:] = self.network.clear(own, self.observed.cleared)
         for formula in self.formulas.formulas():
             module, place = formula.top.origin
             listed = self.listed.setdefault(id(module), [])
@@ -656,7 +654,7 @@ def tried(model: nn.Module, example_inputs: Any, mode: bool | None = False) -> I
             nullcontext() if mode is None else in_mode(model, mode),
             attributes_kept(model.modules()),
             torch.no_grad(),
-            torch.random.fork_rng(devices=[]),
+            torch.random.fork_rng(devices=gpus(model)),
         ):
             yield partial(model, *args, **kwargs)
             failed = False
@@ -665,6 +663,11 @@ def tried(model: nn.Module, example_inputs: Any, mode: bool | None = False) -> I
             for tensor, version, value in before:
                 if failed or mode is None or tensor._version != version:  # batch norm counts no version in training
                     tensor.copy_(value)
+
+
+def gpus(model: nn.Module) -> list[int]:
+    """The CUDA devices that a model is on, which have random numbers of their own."""
+    return sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
 
 
 def _copied(value: Any) -> Any:

@@ -137,6 +137,8 @@ def why_not(traced: Traced) -> str | None:
         return "its forward is set on the instance"
     if isinstance(traced.module, GraphModule):
         return "it is a GraphModule, whose forward torch generates"
+    if not traced.graphs:
+        return traced.error or "no graph shows its forward"
     try:
         source(traced)
     except ConversionError as error:

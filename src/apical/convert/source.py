@@ -220,7 +220,10 @@ def _parsed(name: str, function: FunctionType) -> Method | None:
         return None
     ast.increment_lineno(tree, start - 1 - indented)
     first = tree.body[0].body[0] if isinstance(tree.body[0], ast.If) else tree.body[0]
-    return Method(name, function, first, "") if isinstance(first, ast.FunctionDef) else None
+    if not isinstance(first, ast.FunctionDef):
+        return None
+    same = start == function.__code__.co_firstlineno and first.name == function.__code__.co_name
+    return Method(name, function, first, "") if same else None  # else the file was edited after it was imported
 
 
 def _parsed_lambda(name: str, function: FunctionType) -> Method | None:
