@@ -150,12 +150,23 @@ def read_trials() -> list[dict[str, str]]:
 
 
 def by_row(name: str, lines: Sequence[Mapping[str, str]]) -> Values:
-    """The values of a study by row and seed; none where it was not run."""
+    """The values of a study by row and seed, or 1 and 0 where its question counts trials; none where it was not run."""
+    q = study.load(name).question
+    assert q is not None
     values: dict[str, dict[int, float]] = {}
     for line in lines:
         if line["study"] == name:
-            values.setdefault(f"{line['part']}/{line['row']}", {})[int(line["seed"])] = float(line["value"])
+            value = float(line["value"])
+            score = value if q.reaches is None else float(value >= q.reaches)
+            values.setdefault(f"{line['part']}/{line['row']}", {})[int(line["seed"])] = score
     return values
+
+
+def heading(asked: Study) -> str:
+    """What the numbers of a study are."""
+    q = asked.question
+    assert q is not None
+    return asked.metric(q.metric).heading if q.reaches is None else "starts that solve it (%)"
 
 
 # --- what is said between the marks -----------------------------------------------------------------------------------
@@ -261,7 +272,8 @@ def finding(asked: Study, values: Values) -> str:
     others_ = ", ".join(asked.row(f"{q.parts[0]}/{name}").label for name in q.against)
     label = asked.row(f"{q.parts[0]}/{q.row}").label
     text += (
-        f"**Decided by** {label} against {others_}; test {metric.heading}; smallest effect of interest "
+        f"**Decided by** {label} against {others_}; {'test ' if q.reaches is None else ''}{heading(asked)}; "
+        "smallest effect of interest "
         f"{show(metric, q.effect)}; {asked.trials} seeds ({q.seeds} are needed if two trials differ with a deviation "
         f"of {show(metric, q.deviation)}).\n\n"
     )
@@ -298,7 +310,9 @@ def means(asked: Study, values: Values, trials: Sequence[Mapping[str, str]]) -> 
         cells = [values[f"{part.name}/{name}"] for part in parts]
         shown = [stats.summarise([*cell.values()]) for cell in cells]
         line = own[f"{parts[0].name}/{name}"]
-        texts = (f"{show(metric, s.mean)} ± {show(metric, s.deviation)}" for s in shown)
+        texts = [f"{show(metric, s.mean)} ± {show(metric, s.deviation)}" for s in shown]
+        if q.reaches is not None:
+            texts = [f"{sum(cell.values()):.0f} of {len(cell)}" for cell in cells]
         count = f"{int(line['parameters']):,}"
         rows.append((asked.row(f"{asked.parts[0].name}/{name}").label, *texts, count, f"`{line['setting']}`"))
     return table(heads, rows, right=range(1, len(heads) - 1))
@@ -411,7 +425,7 @@ def draw_means(asked: Study, values: Values) -> str:
                 color, compared = palette.colour(row.unit), name == q.row or name in q.against
                 axis.plot([scale * s.low, scale * s.high], [place, place], color=color, linewidth=1.6)
                 axis.plot(scale * s.mean, place, "o", color=color, markerfacecolor=color if compared else "white")
-            axis.set(xlabel=metric.heading, yticks=range(len(names)))
+            axis.set(xlabel=heading(asked), yticks=range(len(names)))
             axis.set_yticklabels([asked.row(f"{part}/{name}").label for name in names])
             axis.set_title(asked.part(part).title, fontsize=9, loc="left")
             axis.grid(axis="x", color=FAINT, alpha=0.25, linewidth=0.6)
