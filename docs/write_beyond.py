@@ -152,12 +152,23 @@ def read_trials() -> list[dict[str, str]]:
 
 
 def by_row(name: str, lines: Sequence[Mapping[str, str]]) -> Values:
-    """The values of a study by row and seed; none where it was not run."""
+    """The values of a study by row and seed, or 1 and 0 where its question counts trials; none where it was not run."""
+    q = study.load(name).question
+    assert q is not None
     values: dict[str, dict[int, float]] = {}
     for line in lines:
         if line["study"] == name:
-            values.setdefault(f"{line['part']}/{line['row']}", {})[int(line["seed"])] = float(line["value"])
+            value = float(line["value"])
+            score = value if q.reaches is None else float(value >= q.reaches)
+            values.setdefault(f"{line['part']}/{line['row']}", {})[int(line["seed"])] = score
     return values
+
+
+def heading(asked: Study) -> str:
+    """What the numbers of a study are."""
+    q = asked.question
+    assert q is not None
+    return asked.metric(q.metric).heading if q.reaches is None else "starts that solve it (%)"
 
 
 # --- what is said between the marks -----------------------------------------------------------------------------------
@@ -211,10 +222,10 @@ def answer(asked: Study, values: Values) -> str:
     """The question, the answer by its rule, and the comparisons that decide it; no answer where it was not run."""
     q = asked.question
     assert q is not None
-    metric, label = asked.metric(q.metric), asked.row(f"{q.parts[0]}/{q.row}").label
-    score, shown = f"test {metric.heading}", metric
+    label = asked.row(f"{q.parts[0]}/{q.row}").label
+    score, shown = f"test {heading(asked)}", asked.metric(q.metric)
     if q.reaches is not None:
-        score, shown = f"share of starts whose {score} reaches {show(metric, q.reaches)}", ACCURACY
+        score, shown = heading(asked), ACCURACY
     text = (
         f"**Question.** {q.asks}\n\n**Expected.** {' '.join(q.hypothesis.split())}\n\n**Decided by** {label} against "
         f"{', '.join(asked.row(f'{q.parts[0]}/{name}').label for name in q.against)}; {score}; smallest effect of "
@@ -325,7 +336,9 @@ def means(asked: Study, values: Values, trials: Sequence[Mapping[str, str]]) -> 
         cells = [values[f"{part.name}/{name}"] for part in parts]
         shown = [stats.summarise([*cell.values()]) for cell in cells]
         line = own[f"{parts[0].name}/{name}"]
-        texts = (f"{show(metric, s.mean)} ± {show(metric, s.deviation)}" for s in shown)
+        texts = [f"{show(metric, s.mean)} ± {show(metric, s.deviation)}" for s in shown]
+        if q.reaches is not None:
+            texts = [f"{sum(cell.values()):.0f} of {len(cell)}" for cell in cells]
         count = f"{int(line['parameters']):,}"
         rows.append((asked.row(f"{asked.parts[0].name}/{name}").label, *texts, count, f"`{line['setting']}`"))
     picture = f"![{asked.title}: mean of each row with its 95 % interval over {asked.trials} seeds]"
@@ -443,7 +456,7 @@ def draw_means(asked: Study, values: Values) -> str:
                 color, compared = palette.colour(row.unit), name == q.row or name in q.against
                 axis.plot([scale * s.low, scale * s.high], [place, place], color=color, linewidth=1.6)
                 axis.plot(scale * s.mean, place, "o", color=color, markerfacecolor=color if compared else "white")
-            axis.set(xlabel=metric.heading, yticks=range(len(names)))
+            axis.set(xlabel=heading(asked), yticks=range(len(names)))
             axis.set_yticklabels([asked.row(f"{part}/{name}").label for name in names])
             axis.set_title(asked.part(part).title, fontsize=9, loc="left")
             axis.grid(axis="x", color=FAINT, alpha=0.25, linewidth=0.6)

@@ -64,7 +64,26 @@ def test_every_trial_of_an_answered_study_is_in_the_file(writer):
         assert all(sorted(own) == seeds for own in values.values())
 
 
-@pytest.mark.parametrize("name", ["coordinates", "signal"])
+def test_a_question_that_counts_starts_is_answered_by_their_number(writer):
+    """ADA solves every start here and the others none, though they are right in most points."""
+    asked = study.load("evolution")
+    lines = [
+        {
+            "study": "evolution", "part": row.part, "row": row.name, "setting": row.unit, "parameters": "9",
+            "seed": str(asked.first_seed + k), "value": "1" if row.name == "ada" else "0.99",
+        }
+        for row in asked.rows
+        for k in range(asked.trials)
+    ]  # fmt: skip
+    said = writer.answer(asked, writer.by_row("evolution", lines))
+    assert "**Answer: yes.**" in said
+    assert "starts that solve it (%)" in said
+    shown = writer.means(asked, writer.by_row("evolution", lines), lines)
+    assert "| ADA | 66 of 66 |" in shown
+    assert "| ReLU | 0 of 66 |" in shown
+
+
+@pytest.mark.parametrize("name", ["coordinates", "signal", "sound", "evolution-digits"])
 def test_an_answer_follows_from_the_trials(writer, name):
     """Made-up trials in which the row of the question is 3 better, then 3 worse, than all others."""
     asked = study.load(name)
