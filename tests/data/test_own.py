@@ -157,7 +157,7 @@ class Evil:
         ({"x": np.ones((3, 2)), "y": np.ones(2)}, "do not fit"),
         ({"x": np.ones(3), "y": np.ones(3)}, "do not fit"),
         ({"x": np.ones((3, 2)), "y": np.array(["a", "b", "c"])}, "numbers are needed"),
-        ({"x": np.ones((3, 2)), "y": np.array([-1, 0, 1])}, "numbers are needed"),
+        ({"x": np.ones((3, 2)), "y": np.array([-1, 0, 1])}, "has the class -1: classes are numbered"),
         ({"x": np.ones((3, 2)), "y": np.array([1, 0, 10**12])}, "has the class 1000000000000"),
         ({"x": np.array([Evil()] * 3), "y": np.ones(3)}, "it is refused|damaged"),
     ],
