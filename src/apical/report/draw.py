@@ -176,7 +176,7 @@ def _dots(figure: Any, chart: Dots, palette: Palette) -> None:
         if number == 0 or chart.narrow:
             axis.set_yticks(range(len(labels)), labels)
         axis.tick_params(axis="y", colors=charts.INK)
-        axis.set_ylim(len(labels) - 0.4, -0.6)
+        axis.set_ylim(len(labels) - 0.25, -0.6)  # below the last row there is room for the lowest level of its trials
         axis.locator_params(axis="x", nbins=5)
     _title(figure, chart.title)
 

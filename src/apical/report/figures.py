@@ -211,7 +211,8 @@ def _means(part: Part, rows: Sequence[Finding], results: StudyResults) -> Dots |
     said = ", ".join(f"{d.label} {d.mean:.4g}" for d in dots if d.mean is not None)
     gains = ", ".join(f"{d.label} {d.gain[0]:+.3g} ({d.gain[1]:+.3g} to {d.gain[2]:+.3g})" for d in dots if d.gain)
     alt = f"Mean {heading(metric)}, {part.title}: {said}." + (f" {gain_axis.capitalize()}: {gains}." if gains else "")
-    return Dots(f"{part.name}-means", part.title, alt, heading(metric), gain_axis, tuple(dots))
+    axis = heading(metric) if metric.larger_is_better else f"{heading(metric)}, lower is better"
+    return Dots(f"{part.name}-means", part.title, alt, axis, gain_axis, tuple(dots))
 
 
 def _dot(f: Finding, result: RowResults) -> Dot:
