@@ -58,12 +58,12 @@ def load_text(tmp_path, text):
 @pytest.mark.parametrize("name", [n for n in limits.BOUNDS if n in TrialSpec.__dataclass_fields__ and n != "dims"])
 def test_every_number_of_a_trial_has_its_bounds(name):
     least, largest = limits.BOUNDS[name]
-    whole = isinstance(largest, int)
+    whole, needed = isinstance(largest, int), {"optimiser": "es"} if name in ("population", "sigma") else {}
     for value, words in ((largest * 2, "at most"), (-1 if whole or not least else least / 2, "at least")):
         given = [value] if name == "milestones" else value
         with pytest.raises(InvalidArgumentError, match=rf"{name} is .*must be {words}"):
-            TrialSpec(data="digits", model="mlp-1", **{name: given})
-    TrialSpec(data="digits", model="mlp-1", **{name: [largest] if name == "milestones" else largest})
+            TrialSpec(data="digits", model="mlp-1", **needed, **{name: given})
+    TrialSpec(data="digits", model="mlp-1", **needed, **{name: [largest] if name == "milestones" else largest})
 
 
 @pytest.mark.parametrize(

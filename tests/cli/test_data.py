@@ -66,7 +66,7 @@ def test_the_list_says_where_files_were_found(home, monkeypatch, tmp_path, capsy
     recipe = RECIPES["fashion-mnist"]
     monkeypatch.setitem(RECIPES, "fashion-mnist", replace(recipe, system_folders=(tmp_path / "packaged",)))
     assert run(["data", "list"]) == 0
-    assert "will be used" not in capsys.readouterr().out
+    assert "fashion-mnist: its files are in" not in capsys.readouterr().out
     (tmp_path / "packaged").mkdir()
     for name in fashion_mnist.FILES:
         (tmp_path / "packaged" / name).touch()

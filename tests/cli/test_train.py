@@ -131,7 +131,14 @@ def test_predict_gives_a_table_or_csv(folder, capsys):
 
 def test_a_run_that_fails_leaves_nothing_behind(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "broken_here.py").write_text("import torch\ndef network():\n    return torch.nn.Linear(3, 10)\n")
+    (tmp_path / "broken_here.py").write_text(
+        "import torch\n"
+        "class Broken(torch.nn.Linear):\n"
+        "    def forward(self, x):  # fails in the first step of training, not when it is looked at\n"
+        "        return super().forward(x.flatten(1)[:, :3] if self.training else x.flatten(1))\n"
+        "def network():\n"
+        "    return Broken(64, 10)\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         cli.run(["train", "--data", "digits", "--model", "broken_here:network", "--epochs", "1"])

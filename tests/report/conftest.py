@@ -31,14 +31,14 @@ def write_trial(
     from apical.train import Execution, TestResult, TrialResult
 
     random = random_of(trial.digest)
-    metric = trial.spec.metric
+    metric, epochs = trial.spec.metric, min(EPOCHS, trial.spec.epochs)
     noisy = float(skill + 0.004 * random.normal())
     history = [
         {
             "epoch": k + 1,
             "learning_rate": 1e-3,
             "loss": 1.0 / (k + 1),
-            "validation": {metric: noisy * (k + 1) / EPOCHS, "cross-entropy": 1.0 - noisy / 2},
+            "validation": {metric: noisy * (k + 1) / epochs, "cross-entropy": 1.0 - noisy / 2},
             "learned": {"activation.alpha": 1.0 - 0.1 * k} if "learn" in trial.setting else {},
             "dynamics": {
                 "inactive": {"hidden": 0.4 - 0.02 * k},
@@ -46,14 +46,14 @@ def write_trial(
                 "gradient": {"hidden": 0.5 / (k + 1), "head": 0.3 / (k + 1)},
             },
         }
-        for k in range(EPOCHS)
+        for k in range(epochs)
     ]
     folder.mkdir(parents=True)
     TrialResult(
         directory=folder, spec=trial.spec, execution=Execution(threads=1), state=state,
-        reason="" if state == "done" else "the loss is not finite", best_epoch=EPOCHS,
+        reason="" if state == "done" else "the loss is not finite", best_epoch=epochs,
         validation={metric: noisy, "cross-entropy": 1.0 - noisy / 2}, history=history,
-        timings=[{"train": 1.0 + random.random(), "validate": 0.1} for _ in range(EPOCHS)], parameters=79510,
+        timings=[{"train": 1.0 + random.random(), "validate": 0.1} for _ in range(epochs)], parameters=79510,
         environment={"apical": "0.1.0", "processor": "an abacus"}, data={}, input={"classes": list(classes)},
     ).save()  # fmt: skip
     if tested:

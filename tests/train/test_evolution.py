@@ -231,7 +231,7 @@ def test_trials_with_gradients_keep_their_names() -> None:
     ({"optimiser": "cma-es"}, "learning_rate is 0.03, but with cma-es .* use learning_rate=1"),
     ({"clip": 1.0}, "has no gradient to clip"),
     ({"precision": "bf16-mixed"}, "computes in float32"),
-    ({"sigma": 0.0}, "sigma is 0.0, but must be above 0"),
+    ({"sigma": 0.0}, "sigma is 0.0, but must be at least 1e-12"),
 ])  # fmt: skip
 def test_settings_that_do_not_go_together_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
