@@ -47,8 +47,8 @@ class Item(Network):
 class Rebound(Network):
     def python(self, h: Tensor) -> Any:
         h = h.relu().mean()
-        h = h.item()
-        return h
+        h = h.item()  # type: ignore[assignment]
+        return h + 1
 
 
 class Listed(Network):
@@ -155,7 +155,8 @@ def test_a_value_that_leaves_torch_is_listed_and_not_counted(network: type[Netwo
     model, report = convert(network, inputs)
     assert leaving(report) == [how]
     row = next(row for row in report.kept if row.before == how)
-    assert not row.asked and f"of {'outside' if network is Helper else 'python'})" in row.reason
+    assert not row.asked
+    assert f"of {'outside' if network is Helper else 'python'})" in row.reason
     activations = 2 if network is Rebound else 1
     assert str(report).startswith(f"{activations} of {activations} activation")
     assert f"values that leave torch: 1 {how[:-2]} (report.kept says where)" in str(report)
@@ -202,7 +203,7 @@ class Nothing(nn.Module):
 
 
 def test_a_network_that_computes_in_python_alone_is_refused_with_the_line() -> None:
-    with pytest.raises(ConversionError, match=r"no activation to convert .* leaves torch by item\(\) \(line \d+ of forw"):
+    with pytest.raises(ConversionError, match=r"no activation .* leaves torch by item\(\) \(line \d+ of forward\)"):
         apical.convert_(nn.Sequential(nn.Linear(4, 4), Nothing()), "ada", example_inputs=X)
 
 
