@@ -129,7 +129,8 @@ def _convert(
     decisions = decide(network, sites, unit, chosen_by=network.chosen, filter_fn=filter_fn, observed=observed)
     asked = [decision for decision in decisions if decision.asked]
     if not asked:
-        raise ConversionError(nothing_to_convert(network, decisions, unit, has_inputs=observed is not None))
+        listed = [*decisions, *_leaving(network, observed)]
+        raise ConversionError(nothing_to_convert(network, listed, unit, has_inputs=observed is not None))
     if all(decision.form == "keep" for decision in asked):
         raise ConversionError(nothing_converted(decisions, unit, has_inputs=observed is not None))
     if keep_function:
@@ -158,12 +159,19 @@ def _carry_out(
     _release_functions(held, surgery)
     verification.check(application)
     records = _note(surgery, record)
-    table = rows(decisions, application.made, observed.shares if observed is not None else {}, unit)
+    listed = [*decisions, *_leaving(network, observed)]
+    table = rows(listed, application.made, observed.shares if observed is not None else {}, unit)
     after = _costs(surgery.model, example_inputs)
     parameters, forwards = zip(before, after, strict=True)
     cost = Cost(parameters, forwards if example_inputs is not None else None)
     details = {traced.name or "(the model)": traced.words for traced in network.blind()} | network.unread
     return ConversionReport(surgery.model, str(unit), table, surgery.undo, details, cost, document(records))
+
+
+def _leaving(network: FlowGraph, observed: Observation | Recorded | None) -> list[Decision]:
+    """The values that leave torch: as observed, or else as the source tells."""
+    sites = observed.leaving() if isinstance(observed, Observation) else network.leaving
+    return [Decision(site, "keep", str(site.fixed), asked=False) for site in sites]
 
 
 def _note(surgery: Surgery, record: dict[str, Any]) -> list[dict[str, Any]]:

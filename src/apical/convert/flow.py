@@ -242,6 +242,8 @@ class FlowGraph:
         self.live: list[Traced] = []
         self.entered: set[int] = set()
         self.unread: dict[str, str] = {}
+        self.leaving: list[Site] = []
+        """Values that leave torch, as far as the source tells: no activations, but listed like them."""
         self._visit(model)
         registered = {id(module) for module in model.modules()}
         for traced in self._forwards():
@@ -345,6 +347,10 @@ class FlowGraph:
             computed = {site.kind for site in called if site.owner is traced and site.nodes}
             own = [site for site in (*called, *sites) if site.owner is traced]
             for mention in traced.mentions:
+                if mention.leaves:
+                    known = Activation(mention.kind)
+                    self.leaving.append(fixed_site(traced, known, names(known.kind), mention.reason, mention.place))
+                    continue
                 if mention.steps:
                     hidden = not any(mention.place and mention.place == site.place for site in own)
                 else:
@@ -368,9 +374,10 @@ class FlowGraph:
             mentions, unread = hooks(module, registered)
             owner = self.traced.get(id(module)) or Traced(name, module, error="a hook calls it")
             names = _Names(module)
-            sites += [
-                fixed_site(owner, Activation(m.kind, default=m.default), names(m.kind), m.reason) for m in mentions
-            ]
+            for m in mentions:
+                activation, place = Activation(m.kind, default=m.default), m.place if m.leaves else None
+                site = fixed_site(owner, activation, names(m.kind), m.reason, place)
+                (self.leaving if m.leaves else sites).append(site)
             if unread:
                 self.unread[name] = "the source of a forward hook cannot be read"
         return sites

@@ -38,7 +38,7 @@ from apical.convert.kinds import (
     is_ours,
 )
 from apical.convert.probe import called_alone
-from apical.convert.source import Place, codes, out_of_reach, running_place
+from apical.convert.source import LEAVING, Place, codes, leaves_by, out_of_reach, running_place, taking_place
 from apical.convert.trace import Traced, attributes_kept, in_mode, own_calls
 from apical.errors import ConversionError
 
@@ -51,6 +51,7 @@ _SUMS = {getattr(Tensor, f) if isinstance(f, str) else f for f in ADDITIONS} | {
     Tensor.__iadd__,
     Tensor.__radd__,
 }
+_LEAVING = {getattr(Tensor, name): name.strip("_") for name in LEAVING}
 _NORMS = {function.__name__ for function in NORM_FUNCTIONS}
 _AFFINE_FUNCTIONS = {getattr(functional, name) for name in AFFINE_FUNCTIONS}
 _PASSING = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "contiguous", "clone", "to", "float"}
@@ -117,6 +118,13 @@ class Observation:
     """Activations that ran and that no site stands for."""
     cleared: set[Site] = field(default_factory=set)
     """What was suspected to be an activation of several parts, until the parts were seen."""
+    taken: dict[tuple[int, Place], Site | None] = field(default_factory=dict)
+    """Where a forward took a value out of torch: the site to list if it was computed from the inputs, None if not."""
+
+    def leaving(self) -> list[Site]:
+        """The values that left torch, and those of code that did not run, as far as the source tells."""
+        unseen = [site for site in self.network.leaving if (id(site.owner.module), site.place) not in self.taken]
+        return [*(site for site in self.taken.values() if site is not None), *unseen]
 
     def note(self, site: Site, x: Tensor, place: Place | None, record: Record | None, alpha: float | None) -> None:
         self.shares.setdefault(site, Share()).count(x, alpha)
@@ -257,6 +265,8 @@ class _Watch(TorchFunctionMode):
         kind = function_kind(_METHODS.get(func, func), args, kwargs or {}) if inputs else None
         if inputs:
             self.look(kind, inputs[0], sources[0])
+        if func in _LEAVING:
+            self._leave(_LEAVING[func], inputs[0])
         whole = self._whole(kind, func, args, kwargs or {}) if kind is not None else None
         self.calling, self.muted = True, whole is not None
         try:
@@ -274,6 +284,17 @@ class _Watch(TorchFunctionMode):
             if isinstance(each, Tensor):
                 self.records[each] = record
         return result
+
+    def _leave(self, name: str, x: Tensor) -> None:
+        """A value leaves torch: list it, unless it is no number computed from the inputs, or only decides or counts."""
+        frame = self.frames[-1]
+        place, computed_with = taking_place(frame.known, sys._getframe(2))
+        key, listed = (id(frame.module), place), self.observed.taken
+        if computed_with and x.is_floating_point() and self.steps.is_data(x) and not frame.inside:
+            known = [site for site in self.network.leaving if (id(site.owner.module), site.place) == key]
+            site = listed.get(key) or next(iter(known), None)
+            listed[key] = site or self._stray(frame.module, Activation(name), leaves_by(name, place))
+        listed.setdefault(key, None)
 
     def _record(self, x: Tensor) -> Record:
         record = self.records.get(x)
@@ -489,6 +510,10 @@ class _Steps:
     def is_weight(self, tensor: Tensor) -> bool:
         """Whether this is a parameter, or computed from parameters number by number."""
         return isinstance(tensor, nn.Parameter) or tensor in self.weights
+
+    def is_data(self, tensor: Tensor) -> bool:
+        """Whether this is an input, or computed from inputs."""
+        return self._step(tensor) is not None
 
     def start(self, tensors: Any) -> None:
         """The inputs of the model."""

@@ -17,7 +17,7 @@ from apical.convert.kinds import DEFAULT_KINDS, is_ours
 from apical.convert.observation import Share
 from apical.convert.plan import FILTERED, NOT_ASKED, Decision
 from apical.convert.record import ATTRIBUTE, local_units
-from apical.convert.source import make_a_module
+from apical.convert.source import LEAVES, make_a_module
 from apical.errors import ConversionError
 from apical.nn.unit import Unit
 
@@ -161,12 +161,14 @@ class ConversionReport:
         left = [row for row in self.rows if not row.asked]
         filtered = [row for row in left if row.reason == FILTERED]
         others = [row for row in left if row.reason.startswith(NOT_ASKED)]
-        fixed = [row for row in left if row not in filtered and row not in others]
+        leaving = [row for row in left if row.reason.startswith(LEAVES)]
+        fixed = [row for row in left if row not in filtered and row not in others and row not in leaving]
         lines = [f"left out by filter_fn: {_kinds(filtered)}"] if filtered else []
         if others:
             names = ", ".join(repr(kind) for kind in dict.fromkeys(row.kind for row in others))
             lines.append(f"not asked for: {_kinds(others)}; kinds=[*apical.convert.DEFAULT_KINDS, {names}] adds them")
-        return lines + ([f"out of reach: {_kinds(fixed)} (report.kept says why)"] if fixed else [])
+        lines += [f"out of reach: {_kinds(fixed)} (report.kept says why)"] if fixed else []
+        return lines + ([f"values that leave torch: {_kinds(leaving)} (report.kept says where)"] if leaving else [])
 
     def _headline(self, asked: list[Change]) -> str:
         head = f"{len(self.converted)} of {_count(len(asked), 'activation')} converted to {self.unit}"

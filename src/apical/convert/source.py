@@ -90,6 +90,8 @@ class Mention:
     modules: frozenset[int] = frozenset()
     suspected: bool = False
     """The places of what it consists of, and the ids of modules among that; `suspected`: of what it may consist of."""
+    leaves: bool = False
+    """Whether it is no activation, but a value that leaves torch: Python may make anything of it."""
 
 
 @dataclass(frozen=True)
@@ -265,6 +267,48 @@ def codes(kind: type[nn.Module]) -> dict[CodeType, str]:
     return known
 
 
+LEAVING = ("item", "tolist", "numpy", "__float__", "__array__")
+"""Methods of a tensor that give its numbers to Python."""
+
+LEAVES = "a value leaves torch"
+
+
+def leaves_by(name: str, place: Place) -> str:
+    """The reason that a report gives for a value that leaves torch."""
+    return f"{LEAVES} by {name}(){place}, and what Python makes of it is not seen: compute it with torch"
+
+
+def taking_place(known: dict[CodeType, str], frame: FrameType | None) -> tuple[Place, bool]:
+    """The expression that takes a value from torch, in a method or elsewhere, and whether Python may compute on it."""
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(("torch.", "apical.")):
+        frame = frame.f_back
+    assert frame is not None  # somebody's code called the model
+    code = frame.f_code
+    line, end_line, column, end_column = list(code.co_positions())[frame.f_lasti // 2]
+    place = Place(known.get(code, code.co_name), line or 0, column or 0, end_line or 0, end_column or 0)
+    return place, (line, column, end_line, end_column) not in _deciding(code.co_filename)
+
+
+@cache
+def _deciding(file: str) -> frozenset[tuple[int | None, ...]]:
+    """The positions in a file of expressions that decide, count, select or are shown: no forward computes with them."""
+    parts: list[ast.AST] = []
+    for node in ast.walk(_file(file)):
+        if isinstance(node, (ast.Compare, ast.Assert, ast.Raise, ast.JoinedStr)):
+            parts.append(node)
+        elif isinstance(node, (ast.If, ast.While, ast.IfExp)):
+            parts.append(node.test)
+        elif isinstance(node, ast.Subscript):
+            parts.append(node.slice)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SHOWING:
+            parts.append(node)
+    inner = [node for part in parts for node in ast.walk(part) if isinstance(node, ast.expr)]
+    return frozenset((node.lineno, node.col_offset, node.end_lineno, node.end_col_offset) for node in inner)
+
+
+_SHOWING = ("bool", "int", "print", "range")
+
+
 def running_place(known: dict[CodeType, str], frame: FrameType | None) -> Place | None:
     """The expression that runs in the innermost of the `known` methods, seen from `frame`."""
     helper = False
@@ -397,7 +441,7 @@ class Search:
         code, nodes = method.function.__code__, list(ast.walk(method.tree))
         stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
         stored.update(n.name for n in nodes[1:] if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)))
-        arguments = {n.arg for n in nodes if isinstance(n, ast.arg)}
+        self.arguments = arguments = {n.arg for n in nodes if isinstance(n, ast.arg)}
         self.local = {*code.co_varnames, *code.co_cellvars, *stored, *arguments}
         self.changing = _changed_attributes(type(module))
         names, cells = code.co_freevars, method.function.__closure__ or ()
@@ -408,6 +452,12 @@ class Search:
                 known, value = self.resolve(node.value)
                 if known and stored[target.id] == 1 and target.id not in arguments:
                     self.scope[target.id] = value
+        self.given: dict[str, list[ast.expr]] = {}
+        for node in nodes:
+            for target, value in _assigned(node):
+                for name in ast.walk(target):
+                    if isinstance(name, ast.Name):
+                        self.given.setdefault(name.id, []).append(value)
 
     def run(self) -> Iterator[Expression | Mention]:
         for default in (*self.method.tree.args.defaults, *self.method.tree.args.kw_defaults):
@@ -458,6 +508,9 @@ class Search:
             return
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
             return
+        if isinstance(node, ast.Call) and self._leaves_torch(node):
+            name = node.func.attr  # type: ignore[attr-defined]
+            yield Mention(name, leaves_by(name, self.at(node)), place=self.at(node), leaves=True)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in self.scope:
             return  # its value is known where the name is read
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_own(node.func, self.method.self):
@@ -471,6 +524,34 @@ class Search:
             yield from _hidden(self._inherited(node.attr), self.registered, "a parent's method", self.seen)
         for child in ast.iter_child_nodes(node):
             yield from self._visit(child)
+
+    def _leaves_torch(self, node: ast.Call) -> bool:
+        """Whether a call takes numbers out of torch that may come from the inputs, for Python to compute with."""
+        position = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+        if not _is_leaving(node) or position in _deciding(self.method.function.__code__.co_filename):
+            return False
+        return self._is_data(node.func.value)  # type: ignore[attr-defined]
+
+    def _is_data(self, node: ast.AST, above: frozenset[str] = frozenset()) -> bool:
+        """Whether a tensor may hold floating-point numbers that are computed from the inputs."""
+        if isinstance(node, ast.Name):
+            if node.id in above or node.id not in self.local or node.id == self.method.self:
+                return False
+            values = self.given.get(node.id, []) if node.id not in self.arguments else []
+            return not values or any(self._is_data(value, above | {node.id}) for value in values)
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
+            if _is_own(node.func, self.method.self) or name in _INTEGERS:
+                return name not in _INTEGERS
+        return not isinstance(node, ast.Compare) and any(self._is_data(n, above) for n in ast.iter_child_nodes(node))
+
+    def _has_left(self, node: ast.AST, above: frozenset[str] = frozenset()) -> bool:
+        """Whether a value is a number of Python or an array of numpy that was a tensor."""
+        if isinstance(node, ast.Name):
+            values = self.given.get(node.id, []) if node.id not in self.arguments | above else []
+            return bool(values) and all(self._has_left(value, above | {node.id}) for value in values)
+        inner = getattr(node, "func", None) or getattr(node, "value", None)  # of a call, an item or an attribute
+        return _is_leaving(node) or (inner is not None and self._has_left(inner, above))
 
     def weight(self, node: ast.expr) -> Tensor | None:
         """The parameter that `self.name` is."""
@@ -631,6 +712,8 @@ class Search:
         if known:
             return value
         if isinstance(node.func, ast.Attribute) and not _is_own(node.func, self.method.self):
+            if self._has_left(node):
+                return None
             return node.func.attr if callable(getattr(Tensor, node.func.attr, None)) else None
         return None
 
@@ -718,6 +801,23 @@ LONGEST = 48
 """Characters of an expression that a report shows."""
 
 
+_INTEGERS = ("long", "int", "bool", "any", "all", "argmax", "argmin", "argsort", "nonzero", "count_nonzero", "size")
+"""Methods whose result holds no floating-point numbers."""
+
+
+def _is_leaving(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEAVING
+
+
+def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """What a statement or expression assigns, with the value, or what it is taken from."""
+    if isinstance(node, ast.Assign):
+        return [(target, node.value) for target in node.targets]
+    if isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value is not None:
+        return [(node.target, node.value)]
+    return [(node.target, node.iter)] if isinstance(node, (ast.For, ast.comprehension)) else []
+
+
 def _evaluated(code: CodeType, names: dict[str, Any], local: dict[str, Any], x: Tensor) -> Any:
     return eval(code, names, {**local, "_x": x})
 
@@ -779,7 +879,7 @@ def _is_apply(callee: Any) -> bool:
 
 _STRAIGHT = {
     "view", "reshape", "flatten", "permute", "transpose", "contiguous", "unsqueeze", "squeeze", "expand", "size", "dim",
-    "to", "type", "float", "half", "detach", "clone", "mean", "sum", "t", "chunk", "split", "type_as", "item", "cpu",
+    "to", "type", "float", "half", "detach", "clone", "mean", "sum", "t", "chunk", "split", "type_as", "cpu",
 }  # fmt: skip
 
 
