@@ -315,7 +315,7 @@ def arrays(n=6, classes=3):
 )
 def test_answers_that_do_not_fit_are_one_sentence(change, tmp_path):
     np.savez(tmp_path / "test.npz", **arrays() | change)
-    with pytest.raises(CheckpointError, match=r"test\.npz is not what `evaluate` writes"):
+    with pytest.raises(CheckpointError, match=r"test\.npz was not written by `evaluate`"):
         TestResult.load(tmp_path)
     with pytest.raises(StudyError, match=r"test\.npz is missing or damaged"):
         study.results.read_outputs(tmp_path / "test.npz")

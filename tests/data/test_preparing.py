@@ -233,7 +233,7 @@ def test_moroco_with_other_bytes_is_refused(home, fabricate):
         ("tiny-imagenet", "val/val_annotations.txt", lambda d: d + b"../../x.JPEG\tn02124075\n", "line 7 of"),
         ("tiny-imagenet", "val/val_annotations.txt", lambda d: d + d, "occurs twice|damaged|twice"),
         ("tiny-imagenet", "val/val_annotations.txt", lambda d: d + b"val_9.JPEG\tn02124075\n", "cannot read .*val_9"),
-        ("crema-d", "AudioWAV/1003_DFA_FEA_XX.wav", lambda d: d[:1000], "promises .* bytes of sound"),
+        ("crema-d", "AudioWAV/1003_DFA_FEA_XX.wav", lambda d: d[:1000], "declares .* bytes of sound"),
         (
             "crema-d",
             "AudioWAV/1003_DFA_FEA_XX.wav",
@@ -284,7 +284,7 @@ def test_a_validation_image_in_the_wrong_folder_is_noticed(home, fabricate):
     root = fabricate.imagenet(flat=False)
     path = next(root.glob("val/*/ILSVRC2012_val_00000001.JPEG"))
     path.rename(root / "val" / "n20000005" / path.name)
-    refused(home, "imagenet", root, "the devkit says that it shows n20000003")
+    refused(home, "imagenet", root, "the devkit labels it n20000003")
 
 
 def test_an_archive_of_something_else_is_refused(home, tmp_path):
@@ -302,7 +302,7 @@ def test_a_changed_array_is_found_by_verify(home, fabricate):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match="is not what was prepared"):
+    with pytest.raises(DataError, match="has changed since it was prepared"):
         data.verify("moroco", partial=True)
     path.write_bytes(content[:300])
     with pytest.raises(DataError, match="is damaged: remove"):

@@ -297,7 +297,7 @@ def test_a_full_disk_stops_the_study_with_one_sentence_and_fails_no_trial(tiny, 
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StudyError, match=r"No space left on device.*what is finished is safe: make room"):
+    with pytest.raises(StudyError, match=r"No space left on device.*finished trials are safe: free some space"):
         run(tiny, tmp_path / "s")
     monkeypatch.setattr(os, "fsync", real)
     assert not list((tmp_path / "s" / "failed").iterdir())
@@ -443,6 +443,6 @@ def test_what_is_meant_for_a_cluster_is_not_ignored_without_one(tiny, tmp_path, 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(tiny, tmp_path):
     (tmp_path / "index.html").write_text("mine")
-    with pytest.raises(StudyError, match="has other things in it, and no study"):
+    with pytest.raises(StudyError, match="has other files in it, but no study"):
         run(tiny, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir() if p.name != "home") == ["index.html"]
