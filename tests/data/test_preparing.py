@@ -249,7 +249,12 @@ def test_moroco_with_other_bytes_is_refused(home, fabricate):
         ("fashion-mnist", "train-labels-idx1-ubyte.gz", lambda d: b"\0\0\x08\x01\0\0\0\x01\x01", "do not fit together"),
         ("imagenet", "*/data/meta.mat", lambda d: d[:3000], "is not the meta.mat of ImageNet's devkit .*take it"),
         ("imagenet", "*/data/ILSVRC2012_validation_ground_truth.txt", lambda d: b"1\n2000\n", "from 1 to 1000"),
-        ("imagenet", "*/data/ILSVRC2012_validation_ground_truth.txt", lambda d: b"1", "not named as ImageNet's"),
+        (
+            "imagenet",
+            "*/data/ILSVRC2012_validation_ground_truth.txt",
+            lambda d: b"1",
+            "is not the name of an ImageNet validation image",
+        ),
     ],
 )
 def test_broken_files_are_one_sentence_and_leave_nothing(name, pattern, change, match, home, fabricate):
@@ -277,7 +282,7 @@ def test_the_same_sample_twice_is_refused(home, fabricate):
 def test_strange_names_are_refused(home, fabricate):
     folder = fabricate.crema_d()
     (folder / "AudioWAV/1001_DFA_JOY_XX.wav").write_bytes(b"")
-    refused(home, "crema-d", folder, "not named as CREMA-D's clips")
+    refused(home, "crema-d", folder, "is not the name of a CREMA-D clip")
 
 
 def test_a_validation_image_in_the_wrong_folder_is_noticed(home, fabricate):

@@ -160,7 +160,7 @@ def test_another_protocol_needs_another_directory(tiny, tmp_path, change, words)
     with pytest.raises(StudyError, match="choose another directory with -d") as caught:
         run(tiny.model_copy(update=change), tmp_path / "s")
     assert words in str(caught.value)
-    with pytest.raises(StudyError, match="compared by 1 trials each and are by 2"):
+    with pytest.raises(StudyError, match="tune_trials was 1 and is 2"):
         run(tiny, tmp_path / "s", tune_trials=2)
 
 
@@ -333,7 +333,7 @@ def test_a_worker_that_dies_again_and_again_fails_its_trial(tiny, tmp_path, monk
 
     driver.Driver(planned, store, Deadly()).drive()
     assert study.read(tmp_path / "s").states["failed"] == 4
-    assert "5 workers died over it" in store.failure(planned.tuning[0].digest)["reason"]
+    assert "5 workers died while they ran it" in store.failure(planned.tuning[0].digest)["reason"]
 
 
 def test_an_interrupted_driver_stops_its_workers_and_says_so(tiny, tmp_path, monkeypatch):
