@@ -524,7 +524,7 @@ FACTORIES = {
     "fails": ("def fails(): raise KeyError('x')", "cannot be called without arguments .KeyError"),
     "number": ("def number(): return 3", "returns int, but must return an nn.Module"),
     "other": ("def other(): return nn.Linear(3, 2)", "does not take the images of digits"),
-    "flat": ("def flat(): return nn.Flatten(0)", "but must return (n, classes)"),
+    "flat": ("def flat(): return nn.Flatten(0)", "but must return .n, classes"),
 }
 
 
