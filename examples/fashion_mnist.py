@@ -1,6 +1,6 @@
 """LeNet on Fashion-MNIST with three kinds of neurons. Run: python examples/fashion_mnist.py [data] [epochs]
 
-It downloads Fashion-MNIST (30 MB) at the first run. `digits` instead of `fashion-mnist` needs nothing.
+The first run downloads Fashion-MNIST (30 MB). `digits` needs no download.
 """
 
 import sys

@@ -17,9 +17,7 @@ file = Path(sys.argv[1] if len(sys.argv) > 1 else "lenet.onnx")
 model = models.create("lenet", "pynada(alpha=0.7)", seed=0).eval()
 x = torch.randn(4, 1, 32, 32)
 batch = torch.export.Dim("batch")
-logging.getLogger("torch.onnx").setLevel(
-    logging.ERROR
-)  # torchvision is not needed, and torch says that it is not there
+logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # torch warns that torchvision is missing, which is not needed
 warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch about its own code
 torch.onnx.export(model, (x,), file, dynamo=True, dynamic_shapes=({0: batch},), external_data=False, verbose=False)
 

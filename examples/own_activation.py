@@ -38,11 +38,11 @@ model = "mlp-1"
 dims = {{ hidden = 32 }}
 """ + "".join(f'[[rows]]\nunit = "{unit}"\n' for unit in ("relu", "bump", "ada", "pynrelu", "pynbump", "pynada"))
 
-if __name__ == "__main__":  # the processes that train import this file for its registrations
+if __name__ == "__main__":  # worker processes import this file to register the units
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "bump.toml"
         file.write_text(STUDY, encoding="utf-8")
         results = study.run(study.load(file, trust=True), Path(folder) / "results")
         for row in results.rows:
             tests = row.tests("accuracy")
-            print(f"{row.row.label:8} {100 * sum(tests) / len(tests):.2f} % of the test images, mean of {len(tests)}")
+            print(f"{row.row.label:8} test accuracy {100 * sum(tests) / len(tests):.2f} %, mean of {len(tests)} trials")

@@ -1,4 +1,4 @@
-"""A ResNet-18 gets pyramidal neurons without forgetting. Run: python examples/pyramidal_resnet.py [image size]"""
+"""Convert a ResNet-18 to pyramidal neurons; its outputs stay. Run: python examples/pyramidal_resnet.py [image size]"""
 
 import sys
 
@@ -28,7 +28,7 @@ model.train()
 model(x).square().mean().backward()
 apical = [layer for layer in model.modules() if hasattr(layer, "apical_weight")]
 arrived = all(p.grad is not None for p in model.parameters())
-print(f"{len(apical)} pyramidal layers, and their gradients arrive: {arrived}")
+print(f"{len(apical)} pyramidal layers; every parameter has a gradient: {arrived}")
 
 longer = models.create("resnet-18", "pynada(alpha=0.3)", seed=0, stem=64, outputs=200, skip="apical")
 print("longer apical dendrites instead of skips:", parameters(longer))

@@ -22,7 +22,7 @@ def accuracy(model: nn.Module) -> float:
 
 
 def train(model: nn.Module) -> None:
-    """Adam, batches in an order that the seed decides: both networks see the same."""
+    """Train with Adam; the seed fixes the order of the batches, so all networks see the same ones."""
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)  # made after the conversion
     batches = digits.train.batches(64, seed=0, shuffle=True)
     for epoch in range(EPOCHS):
@@ -33,8 +33,8 @@ def train(model: nn.Module) -> None:
 
 
 for unit in ("relu", "ada(alpha=0.3)", "pynada(alpha=0.3)"):
-    model = deepcopy(network)  # the same first weights
+    model = deepcopy(network)  # the same initial weights
     if unit != "relu":
         print(convert_(model, unit))
     train(model)
-    print(f"{unit}: {100 * accuracy(model):.1f} % of the validation images are right\n")
+    print(f"{unit}: validation accuracy {100 * accuracy(model):.1f} %\n")

@@ -25,7 +25,7 @@ for unit in ("ada(c=1)", "relu"):
     solved = [neuron for neuron in neurons if neuron(POINTS).round().equal(XOR)]
     print(f"{unit}: XOR solved from {len(solved)} of {STARTS} starts")
 
-print("\nwhat the first ADA neuron answers between the corners (# above 0.5):\n")
+print("\noutput of the first ADA neuron between the corners (# above 0.5):\n")
 neuron, axis = learn("ada(c=1)", 0), torch.linspace(-0.2, 1.2, 15)
 for b in axis.flip(0):
     row = neuron(torch.stack([axis.repeat_interleave(2), b.expand(30)], 1)).detach()

@@ -127,7 +127,7 @@ def test_a_grid_is_counted_before_it_is_listed(tmp_path, monkeypatch):
     grid = f"tune.alpha = {values}\ntune.c = {values}\ntune.learning_rate = {values}\ntune.depth = {[*range(1, 11)]}"
     huge = load_text(tmp_path, SMALL.format(more=grid))
     with pytest.raises(
-        StudyError, match=r"has 10,000,000,00\d trials.* at most 50,000 are planned: .*--limits trials="
+        StudyError, match=r"has 10,000,000,00\d trials.* at most 50,000 are allowed: .*--limits trials="
     ):
         plan(huge)
     small = load_text(tmp_path, SMALL.format(more="tune.alpha = [0.1, 0.2, 0.3]"))
@@ -315,7 +315,7 @@ def arrays(n=6, classes=3):
 )
 def test_answers_that_do_not_fit_are_one_sentence(change, tmp_path):
     np.savez(tmp_path / "test.npz", **arrays() | change)
-    with pytest.raises(CheckpointError, match=r"test\.npz is not what `evaluate` writes"):
+    with pytest.raises(CheckpointError, match=r"test\.npz was not written by `evaluate`"):
         TestResult.load(tmp_path)
     with pytest.raises(StudyError, match=r"test\.npz is missing or damaged"):
         study.results.read_outputs(tmp_path / "test.npz")
@@ -524,7 +524,7 @@ FACTORIES = {
     "fails": ("def fails(): raise KeyError('x')", "cannot be called without arguments .KeyError"),
     "number": ("def number(): return 3", "returns int, but must return an nn.Module"),
     "other": ("def other(): return nn.Linear(3, 2)", "does not take the images of digits"),
-    "flat": ("def flat(): return nn.Flatten(0)", "but a classifier gives"),
+    "flat": ("def flat(): return nn.Flatten(0)", "but must return .n, classes"),
 }
 
 

@@ -49,7 +49,7 @@ def test_without_any_library_a_sentence_says_what_to_do(told: Callable[..., str]
         ({"timm/__init__.py": ""}, "has no timm.layers.create_act, where its activations were"),
         (
             {"timm/__init__.py": "", "timm/layers/__init__.py": "", "timm/layers/create_act.py": ""},
-            "keeps its activations in another way (AttributeError: ",
+            "stores its activations in an unknown way (AttributeError: ",
         ),
     ],
 )

@@ -56,7 +56,7 @@ def _kernel() -> dict[str, str]:
         paths = {
             "backend": str(backend()),
             "backend, cuda": str(backend("cuda")),
-            "backend, others": "composite: plain torch serves every other device, compilers, exporters and transforms",
+            "backend, others": "composite: plain torch, for other devices, compilers, exporters and transforms",
         }
     except ApicalError as error:
         paths = {"backend": str(error)}

@@ -202,7 +202,7 @@ def _flag(name: str) -> int:
 def refuse_link(path: str | Path) -> None:
     """An OSError where a name in a folder of ours is a link: it may lead anywhere."""
     if os.path.islink(path):  # noqa: PTH114  called for every file of a study
-        raise OSError(errno.ELOOP, "it is a link, and apical follows none here: put the file itself there", str(path))
+        raise OSError(errno.ELOOP, "it is a symbolic link: put the file itself there", str(path))
 
 
 def refuse_links_out(root: Path, paths: Iterable[Path]) -> None:
@@ -213,7 +213,7 @@ def refuse_links_out(root: Path, paths: Iterable[Path]) -> None:
         if folder not in known:
             known[folder] = _within(folder, home)
         if not known[folder] or (os.path.islink(path) and not _within(path, home)):  # noqa: PTH114
-            raise DataError(f"{path} is reached by a link that leads out of {root}: copy what it points at into {root}")
+            raise DataError(f"{path} is reached by a link that leads out of {root}: copy its target into {root}")
 
 
 def _within(path: str | Path, home: str) -> bool:
@@ -451,8 +451,8 @@ def using(directory: Path) -> Iterator[None]:
 def cannot_use(directory: Path, error: OSError) -> StudyError:
     """The sentence for a directory that cannot be written: nothing that is finished is lost."""
     return StudyError(
-        f"cannot use the study directory {directory}: {error.strerror or error}; what is finished is safe: make room "
-        "or fix the folder, then give the same command again, or choose another folder with -d"
+        f"cannot use the study directory {directory}: {error.strerror or error}; finished trials are safe: free some "
+        "space or fix the folder, then run the same command again, or choose another folder with -d"
     )
 
 
@@ -550,7 +550,7 @@ def open_image(data: bytes, *, origin: object, mode: str | None = "RGB") -> "Ima
     name = next((name for start, name in DECODERS.items() if data.startswith(start)), None)
     if name is None:
         kinds = ", ".join(dict.fromkeys(DECODERS.values())).upper()
-        raise DataError(f"{origin} is a damaged image, or none: its first bytes are those of no {kinds} file")
+        raise DataError(f"{origin} is damaged or not an image: its first bytes match no {kinds} file")
     try:
         image: Image = _decoder(name)(io.BytesIO(data))
         if image.width * image.height > most:
@@ -620,7 +620,7 @@ def parse_npz(
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             if len(members) > ARRAYS:
-                raise DataError(f"{origin} says that it holds {len(members):,} arrays, more than {ARRAYS:,}: refused")
+                raise DataError(f"{origin} holds {len(members):,} arrays, but at most {ARRAYS:,} are allowed")
             for member in members:
                 array = _read_npy(archive, member, origin, what, left)
                 left -= array.nbytes
@@ -646,7 +646,7 @@ def _read_npy(
             raise DataError(f"{origin} holds {member.filename!r} of shape {shape} and type {dtype}: it is refused")
         if max(size, member.file_size - (1 << 16)) > left:
             most = limit(what)
-            raise DataError(f"{origin} says that its arrays hold more than {most:,} bytes: {raise_it(what, 10 * most)}")
+            raise DataError(f"{origin} declares arrays of more than {most:,} bytes: {raise_it(what, 10 * most)}")
         if size > member.file_size:
             raise DataError(f"{origin} holds {member.filename!r} of shape {shape} and type {dtype}: it is truncated")
         data = file.read(size)
@@ -665,7 +665,7 @@ def map_array(path: Path, mode: Literal["c", "r+"] = "c") -> "NDArray[Any]":
         shape, _, dtype = read(file)
         size = prod(shape) * dtype.itemsize
         if dtype.hasobject or min(shape, default=0) < 0 or size > os.fstat(file.fileno()).st_size:
-            raise ValueError(f"it has the shape {shape} and the type {dtype}, and is smaller")
+            raise ValueError(f"it is too small for its shape {shape} and type {dtype}")
     return np.lib.format.open_memmap(path, mode=mode) if size else np.empty(shape, dtype)
 
 
@@ -688,13 +688,13 @@ def weights_header(path: Path, *, follow: bool = False) -> dict[str, Any]:
     with open_file(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size
         if not 8 < size <= WEIGHTS_LIMIT:
-            raise ValueError(f"{size:,} bytes, and a file has from 9 to {WEIGHTS_LIMIT:,}")
+            raise ValueError(f"it has {size:,} bytes, but must have 9 to {WEIGHTS_LIMIT:,}")
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(HEADER_LIMIT, size - 8):
-            raise ValueError(f"a header of {length:,} bytes in a file of {size:,}")
+            raise ValueError(f"its header of {length:,} bytes does not fit a file of {size:,} bytes")
         header = parse_json(file.read(length))
     if not isinstance(header, dict):
-        raise ValueError("its header is not a table")
+        raise ValueError("its header is not a JSON object")
     return header
 
 
@@ -742,7 +742,7 @@ def members(archive: Path, *, files: int, size: int) -> Iterator[Member]:
 def _zip_members(raw: FileIO, archive: Path, most: int) -> Iterator[Member]:
     with zipfile.ZipFile(raw) as file:
         if len(file.infolist()) > 2 * most:  # folders count too
-            raise DataError(f"{archive} holds {len(file.infolist()):,} names: {raise_it('files', 10 * most)}")
+            raise DataError(f"{archive} holds {len(file.infolist()):,} members: {raise_it('files', 10 * most)}")
         for info in file.infolist():
             mode = info.external_attr >> 16
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
@@ -761,7 +761,7 @@ def _tar_members(raw: FileIO, archive: Path, most: int, size: int) -> Iterator[M
     ):
         for count, info in enumerate(file):
             if count >= 2 * most:
-                raise DataError(f"{archive} holds more than {count:,} names: {raise_it('files', 10 * most)}")
+                raise DataError(f"{archive} holds more than {count:,} members: {raise_it('files', 10 * most)}")
             if not (info.isreg() or info.isdir()):
                 raise DataError(f"{archive} holds {info.name!r}, which is a link or a device: it is refused")
             yield info.name, file.extractfile(info) if info.isreg() else None, raw.tell()
@@ -807,9 +807,9 @@ def _refuse_truncated(file: tarfile.TarFile, archive: Path) -> None:
     assert stream is not None
     stream.seek(file.offset)
     if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-        raise DataError(f"{archive} ends without the mark that ends a tar archive: it is truncated, fetch it again")
+        raise DataError(f"{archive} has no end-of-archive marker: it is truncated, fetch it again")
     if len(stream.read(CHUNK)) == CHUNK:
-        raise DataError(f"{archive} goes on long after its last member: it is refused")
+        raise DataError(f"{archive} has data long after its last member: it is refused")
 
 
 def gunzip(data: bytes, *, most: int, origin: object) -> bytes:

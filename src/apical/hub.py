@@ -59,8 +59,8 @@ def warn_of_plain_loading() -> None:
         model = result[0] if isinstance(result, tuple) else result
         if getattr(model.config, "apical", None) is not None and not hasattr(model, ATTRIBUTE):
             warnings.warn(
-                f"the model in {path} was converted by apical, and {cls.__name__}.from_pretrained builds it without "
-                f"that: load it with apical.hub.from_pretrained({cls.__name__}, {str(path)!r})",
+                f"the model in {path} was converted by apical, and {cls.__name__}.from_pretrained ignores the "
+                f"conversion: load it with apical.hub.from_pretrained({cls.__name__}, {str(path)!r})",
                 stacklevel=2,
             )
         return result

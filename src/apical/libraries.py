@@ -139,7 +139,7 @@ def _factory(text: str) -> Factory:
     unit = Unit.parse(text)
     if unit.pyramidal:
         raise InvalidArgumentError(
-            f"unit {text!r} is a neuron with weights of its own, so the name of an activation cannot stand for it: "
+            f"unit {text!r} has weights of its own, so it cannot be registered as an activation: "
             f"build the network, then apical.convert_(model, {text!r})"
         )
     building.build(unit, None, 1)  # a unit that cannot be built says so here
@@ -190,7 +190,7 @@ def _fill(library: Library, module: ModuleType, factories: dict[str, Factory], a
             raise
         except Exception as error:  # its table is not what it was
             raise LibraryError(
-                _sentence(library, f"keeps its activations in another way ({type(error).__name__}: {error})")
+                _sentence(library, f"stores its activations in an unknown way ({type(error).__name__}: {error})")
             ) from error
         _REGISTERED.add((library.name, name))
 

@@ -85,4 +85,4 @@ def test_code_that_a_folder_names_is_not_trusted(
     assert run(["attack", str(tmp_path), *FEW]) == 1
     assert "there is no finished trial" in capsys.readouterr().err
     assert run(["attack", "attack_me:small", *FEW]) == 1
-    assert "is a factory: say --weights" in capsys.readouterr().err
+    assert "is a factory: give --weights" in capsys.readouterr().err

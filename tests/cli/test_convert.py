@@ -51,7 +51,7 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["convert_me"], "names no network: write package.module:factory"),
+        (["convert_me"], "unknown network 'convert_me': write package.module:factory"),
         (["nowhere.net:make"], "'nowhere.net:make' cannot be imported (No module named 'nowhere')"),
         (["convert_me:make"], "convert_me has no function or class 'make'"),
         (["convert_me:LIST"], "convert_me has no function or class 'LIST'"),

@@ -81,7 +81,7 @@ def test_a_quick_study_that_is_there_is_suggested(tmp_path: Path, capsys, monkey
 
 def test_comparing_needs_two(tmp_path: Path, capsys) -> None:
     assert run(["report", "own", "--compare", "-o", str(tmp_path)]) == 1
-    assert "two are compared: apical report A B --compare" in capsys.readouterr().err
+    assert "a comparison needs two: apical report A B --compare" in capsys.readouterr().err
 
 
 def test_watching_tells_where_and_ends_with_ctrl_c(monkeypatch, capsys) -> None:
@@ -100,7 +100,7 @@ def test_watching_tells_where_and_ends_with_ctrl_c(monkeypatch, capsys) -> None:
     [
         (
             lambda results: results.nothing,
-            "'mine' cannot be made of study 'own' (AttributeError: 'StudyResults' obj",
+            "'mine' cannot be drawn for study 'own' (AttributeError: 'StudyResults' obj",
         ),
         (lambda results: "bars", "figure 'mine' returns str, but must return a chart of apical.report.charts, a Gal"),
         (lambda results: Gallery("Mine", "", (3,)), "figure 'mine' returns a gallery of int, but must return a chart"),

@@ -108,7 +108,7 @@ def test_export_show_and_retry(folder, capsys):
 
 def test_merge_brings_trials_into_a_new_directory(folder, capsys):
     assert cli.run(["study", "merge", "studies/both", "studies/mine"]) == 0
-    assert "5 trials came into studies/both, 0 were there already" in capsys.readouterr().out
+    assert "5 trials were copied into studies/both, 0 were there already" in capsys.readouterr().out
     assert study.read("studies/both").finished
 
 
@@ -136,7 +136,7 @@ def test_ctrl_c_is_answered_at_once(there, capsys, monkeypatch):
     monkeypatch.setattr(study, "run", interrupted)
     assert cli.run(["study", "run", "mine.toml"]) == 130
     said = capsys.readouterr()
-    assert "stopping: trials leave at their next batch" in said.err
+    assert "stopping: trials save and stop at their next batch" in said.err
     assert "stopped before the study began" in said.out
     directory.open_for(study.load("mine.toml"), there / "studies" / "mine", 1)
     assert cli.run(["study", "run", "mine.toml"]) == 130
@@ -150,8 +150,8 @@ def test_ctrl_c_is_answered_at_once(there, capsys, monkeypatch):
         (["run", "nothing-like-this"], "nothing-like-this"),
         (["run", "mine.toml", "--engine", "slurm"], "unknown engine 'slurm'; available: local, ray"),
         (["run", "mine.toml", "--set", "training.epochs=2"], "choose another directory with -d"),
-        (["run", "mine.toml", "--tune-trials", "2"], "compared by 1 trials each and are by 2"),
-        (["run", "studies/mine", "--quick"], "whose study is settled"),
+        (["run", "mine.toml", "--tune-trials", "2"], "tune_trials was 1 and is 2"),
+        (["run", "studies/mine", "--quick"], "and its study cannot change: use --quick"),
         (["status", "nowhere"], "there is no study directory"),
         (["show", "mine", "zzz"], "0 trials of studies/mine begin with 'zzz'"),
         (["retry", "mine", "abc"], "no failed trial begins with 'abc'"),

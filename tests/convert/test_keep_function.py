@@ -130,7 +130,7 @@ def test_equal_functions_count_as_equal_whatever_they_are_called() -> None:
 
 @pytest.mark.parametrize("unit", ["pynrelu", "pynrbf"])
 def test_it_is_refused_where_a_branch_at_zero_would_not_learn_or_not_be_zero(unit: str) -> None:
-    with pytest.raises(ConversionError, match="0 at 0 with a derivative there"):
+    with pytest.raises(ConversionError, match="must be 0 at 0 with a nonzero derivative"):
         apical.convert_(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), unit, keep_function=True)
 
 

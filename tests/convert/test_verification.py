@@ -54,7 +54,7 @@ def test_a_wrong_conversion_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> No
     model, x = Residual().eval(), torch.randn(6, 4)
     before = model(x)["out"][0]
     monkeypatch.setattr(flow.FlowGraph, "is_read_again", lambda *_: False)  # the fault: nothing is written back
-    with pytest.raises(ConversionError, match="was taken back: with the original activations in their new places the"):
+    with pytest.raises(ConversionError, match="was undone: with the original activations in their new places the"):
         apical.convert_(model, "ada", example_inputs=x)
     assert torch.equal(model(x)["out"][0], before)
     assert type(model.act) is nn.ReLU

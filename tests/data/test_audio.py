@@ -18,10 +18,10 @@ def test_clips_are_cut_and_padded_to_three_seconds(fabricate):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (lambda d: d[:60], "promises 2,000 bytes of sound and ends after 16"),
+        (lambda d: d[:60], "declares 2,000 bytes of sound but ends after 16"),
         (lambda d: d[:40], "without sound"),
-        (lambda d: b"", "does not start as a WAV"),
-        (lambda d: b"RIFX" + d[4:], "does not start as a WAV"),
+        (lambda d: b"", "has no WAV header"),
+        (lambda d: b"RIFX" + d[4:], "has no WAV header"),
         (lambda d: d[:20] + b"\xff\xff" + d[22:], "damaged WAV|channels"),
         (lambda d: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS pointer"),
         (lambda d: b"<html></html>", "web page"),

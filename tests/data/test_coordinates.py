@@ -84,7 +84,7 @@ def test_a_slow_recording_keeps_its_rate_and_a_long_one_is_cut(fabricate: Any, t
 
 
 @pytest.mark.parametrize(("samples", "words"), [
-    (np.zeros(100), "silence alone"), (np.ones(3), "has 3 samples"), (None, "does not start as a WAV file does"),
+    (np.zeros(100), "is silent"), (np.ones(3), "has 3 samples"), (None, "has no WAV header"),
 ])  # fmt: skip
 def test_what_is_no_recording_is_refused(samples: Any, words: str, fabricate: Any, tmp_path: Path) -> None:
     path = tmp_path / "mine.wav"
@@ -96,13 +96,13 @@ def test_what_is_no_recording_is_refused(samples: Any, words: str, fabricate: An
 def test_a_damaged_recording_is_refused(fabricate: Any, tmp_path: Path) -> None:
     path = tmp_path / "cut.wav"
     path.write_bytes(fabricate.wav(np.arange(1_000), rate=8_000)[:-100])
-    with pytest.raises(DataError, match="promises 2,000 bytes of sound and ends after 1,900"):
+    with pytest.raises(DataError, match="declares 2,000 bytes of sound but ends after 1,900"):
         data.load(path)
 
 
 def test_a_clip_is_known_by_its_hash(home: Path, fabricate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fabricate.voice()
-    with pytest.raises(DataError, match=r"Front_Right.wav is not that of alsa-utils: its sha256 is .*partial=True"):
+    with pytest.raises(DataError, match=r"Front_Right.wav is not alsa-utils' file: its sha256 is .*partial=True"):
         data.load("voice", folder)
     found = hashlib.sha256((folder / "Front_Right.wav").read_bytes()).hexdigest()
     monkeypatch.setitem(coordinates.CLIPS, "voice", ("Front_Right.wav", found))

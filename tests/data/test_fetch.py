@@ -100,7 +100,7 @@ def test_a_part_that_is_already_whole_is_used(server, tmp_path):
 @pytest.mark.parametrize("body", [b"<html>sign in</html>", CONTENT[:-1] + b"x", b""])
 def test_other_bytes_are_refused_and_leave_nothing(server, tmp_path, body):
     server.files["/x"] = body
-    with pytest.raises(DataError, match="is not what it should be"):
+    with pytest.raises(DataError, match="has the wrong sha256"):
         get(server, tmp_path)
     assert list(tmp_path.iterdir()) == []
 

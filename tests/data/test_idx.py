@@ -18,12 +18,12 @@ def test_an_array_comes_back(fabricate):
     ("data", "match"),
     [
         (b"", "got nothing"),
-        (b"\0\0\x08", "does not start"),
-        (b"\0\0\x0d\x01\0\0\0\x01\0\0\0\0", "does not start"),
+        (b"\0\0\x08", "has no IDX header of unsigned bytes"),
+        (b"\0\0\x0d\x01\0\0\0\x01\0\0\0\0", "has no IDX header of unsigned bytes"),
         (b"\0\0\x08\x03\0\0", "ends within its IDX header"),
-        (b"\0\0\x08\x01\0\0\0\x05abcd", "promises 5 values and holds 4"),
-        (b"\0\0\x08\x01\0\0\0\x03abcd", "promises 3 values and holds 4"),
-        (b"\0\0\x08\x02\x00\x10\x00\x00\x00\x10\x00\x00" + b"x" * 100, "promises 1,099,511,627,776 values"),
+        (b"\0\0\x08\x01\0\0\0\x05abcd", "declares 5 values but holds 4"),
+        (b"\0\0\x08\x01\0\0\0\x03abcd", "declares 3 values but holds 4"),
+        (b"\0\0\x08\x02\x00\x10\x00\x00\x00\x10\x00\x00" + b"x" * 100, "declares 1,099,511,627,776 values"),
     ],
 )
 def test_headers_that_lie_are_refused(data, match):

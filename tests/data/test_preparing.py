@@ -233,7 +233,7 @@ def test_moroco_with_other_bytes_is_refused(home, fabricate):
         ("tiny-imagenet", "val/val_annotations.txt", lambda d: d + b"../../x.JPEG\tn02124075\n", "line 7 of"),
         ("tiny-imagenet", "val/val_annotations.txt", lambda d: d + d, "occurs twice|damaged|twice"),
         ("tiny-imagenet", "val/val_annotations.txt", lambda d: d + b"val_9.JPEG\tn02124075\n", "cannot read .*val_9"),
-        ("crema-d", "AudioWAV/1003_DFA_FEA_XX.wav", lambda d: d[:1000], "promises .* bytes of sound"),
+        ("crema-d", "AudioWAV/1003_DFA_FEA_XX.wav", lambda d: d[:1000], "declares .* bytes of sound"),
         (
             "crema-d",
             "AudioWAV/1003_DFA_FEA_XX.wav",
@@ -249,7 +249,12 @@ def test_moroco_with_other_bytes_is_refused(home, fabricate):
         ("fashion-mnist", "train-labels-idx1-ubyte.gz", lambda d: b"\0\0\x08\x01\0\0\0\x01\x01", "do not fit together"),
         ("imagenet", "*/data/meta.mat", lambda d: d[:3000], "is not the meta.mat of ImageNet's devkit .*take it"),
         ("imagenet", "*/data/ILSVRC2012_validation_ground_truth.txt", lambda d: b"1\n2000\n", "from 1 to 1000"),
-        ("imagenet", "*/data/ILSVRC2012_validation_ground_truth.txt", lambda d: b"1", "not named as ImageNet's"),
+        (
+            "imagenet",
+            "*/data/ILSVRC2012_validation_ground_truth.txt",
+            lambda d: b"1",
+            "is not the name of an ImageNet validation image",
+        ),
     ],
 )
 def test_broken_files_are_one_sentence_and_leave_nothing(name, pattern, change, match, home, fabricate):
@@ -277,14 +282,14 @@ def test_the_same_sample_twice_is_refused(home, fabricate):
 def test_strange_names_are_refused(home, fabricate):
     folder = fabricate.crema_d()
     (folder / "AudioWAV/1001_DFA_JOY_XX.wav").write_bytes(b"")
-    refused(home, "crema-d", folder, "not named as CREMA-D's clips")
+    refused(home, "crema-d", folder, "is not the name of a CREMA-D clip")
 
 
 def test_a_validation_image_in_the_wrong_folder_is_noticed(home, fabricate):
     root = fabricate.imagenet(flat=False)
     path = next(root.glob("val/*/ILSVRC2012_val_00000001.JPEG"))
     path.rename(root / "val" / "n20000005" / path.name)
-    refused(home, "imagenet", root, "the devkit says that it shows n20000003")
+    refused(home, "imagenet", root, "the devkit labels it n20000003")
 
 
 def test_an_archive_of_something_else_is_refused(home, tmp_path):
@@ -302,7 +307,7 @@ def test_a_changed_array_is_found_by_verify(home, fabricate):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match="is not what was prepared"):
+    with pytest.raises(DataError, match="has changed since it was prepared"):
         data.verify("moroco", partial=True)
     path.write_bytes(content[:300])
     with pytest.raises(DataError, match="is damaged: remove"):

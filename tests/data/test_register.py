@@ -102,7 +102,7 @@ def test_what_cannot_be_registered(how, sentence):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: (1, 2), "is made as a tuple, but must be a mapping of arrays: x and y, or x_train"),
+        (lambda: (1, 2), "is a tuple, but must be a mapping of arrays: x and y, or x_train"),
         (lambda: {"x": np.ones((3, 3))}, "needs arrays x and y, or x_train, .*; it has x"),
         (lambda: pair(shape=(4,)), r"has inputs of shape \(4,\), but is registered with shape \(3,\)"),
         (lambda: pair(classes=5), "has the class 4: classes are numbered 0, 1, 2, ...; there are 2"),

@@ -176,7 +176,7 @@ def test_everything_that_looks_at_operations_sees_the_composite() -> None:
 def test_what_the_kernels_do_not_serve() -> None:
     assert choice.path(torch.ones(3, dtype=torch.float64)) == "lean"
     assert ada(torch.ones(3, dtype=torch.float64)).dtype == torch.float64
-    with pytest.raises(BackendError, match="APICAL_BACKEND=triton cannot serve this call: the input is on meta"):
+    with pytest.raises(BackendError, match="APICAL_BACKEND=triton cannot run this call: the input is on meta"):
         ada(torch.ones(3, device="meta"))
 
 
@@ -189,7 +189,7 @@ def test_a_launch_that_fails_warns_once_and_plain_torch_serves(monkeypatch: pyte
     x = torch.rand(5, requires_grad=True)
     exact = torch.autograd.grad(ada(x).sum(), x)[0]
     monkeypatch.setattr(kernels, kernel, Broken())
-    with pytest.raises(BackendError, match="cannot serve this call: RuntimeError: Failed to find C compiler"):
+    with pytest.raises(BackendError, match="cannot run this call: RuntimeError: Failed to find C compiler"):
         torch.autograd.grad(ada(x).sum(), x)
     # Without APICAL_BACKEND a CPU tensor never comes here: let this one pass for a GPU's.
     monkeypatch.delenv("APICAL_BACKEND")

@@ -199,7 +199,7 @@ def test_a_layer_whose_output_is_used_twice_is_not_taken_in() -> None:
 def test_kinds_and_filter_choose() -> None:
     assert len(convert(residual(), "ada", kinds=["tanh"]).converted) == 1
     report = convert(residual(), "ada", filter_fn=lambda name, layer: name != "inner/inside")
-    assert ("inner/inside", "filter_fn spares it") in [(row.name, row.reason) for row in report.kept]
+    assert ("inner/inside", "filter_fn leaves it out") in [(row.name, row.reason) for row in report.kept]
 
 
 @pytest.mark.parametrize("kind", ["ada", "pynada"])
@@ -280,7 +280,7 @@ class Subclassed(keras.Model):
         (
             lambda: convert(sequential(), "ada", filter_fn=lambda name, layer: False),
             errors.ConversionError,
-            "fused: filter_fn spares it",
+            "fused: filter_fn leaves it out",
         ),
         (lambda: convert(sequential(), "ada", kinds=["rellu"]), errors.ConversionError, "only 'relu', 'softmax'"),
     ],

@@ -128,7 +128,7 @@ def test_activations_cross_both_ways(module: nn.Module) -> None:
 
 
 def test_what_does_not_cross_is_refused() -> None:
-    with pytest.raises(errors.ConversionError, match="cannot carry an RBF that learns s"):
+    with pytest.raises(errors.ConversionError, match="cannot transfer an RBF that learns s"):
         ak.to_keras(apical.RBF(learnable=True))
     with pytest.raises(errors.ConversionError, match="to_keras does not know GELU"):
         ak.to_keras(nn.GELU())

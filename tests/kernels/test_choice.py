@@ -164,7 +164,7 @@ def test_a_gpu_tensor_takes_triton_where_it_imports(monkeypatch: pytest.MonkeyPa
     assert choice.path(Gpu()) == "triton"
     monkeypatch.setenv("APICAL_BACKEND", "triton")
     monkeypatch.setattr(choice, "triton", lambda: choice.Triton(None, "Triton is not installed"))
-    with pytest.raises(BackendError, match="APICAL_BACKEND=triton cannot serve this call: Triton is not installed"):
+    with pytest.raises(BackendError, match="APICAL_BACKEND=triton cannot run this call: Triton is not installed"):
         choice.path(Gpu())
 
 

@@ -95,7 +95,7 @@ def test_a_vision_transformer_trains_with_ada() -> None:
 
 
 CHANGED = {
-    "module._ACT_LAYER_DEFAULT = None": "keeps its activations in another way",
+    "module._ACT_LAYER_DEFAULT = None": "stores its activations in an unknown way",
     "module._ACT_LAYER_DEFAULT['ada'] = module.nn.ReLU": "has an activation 'ada' of its own",
     "module.create_act_layer = lambda name, inplace: module.nn.ReLU()": r"gives ReLU\(\) for ",
 }

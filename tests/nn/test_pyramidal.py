@@ -399,5 +399,5 @@ def test_bad_input_is_one_sentence(call: Any, sentence: str) -> None:
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm2d(4), "batch"])
 def test_a_norm_that_is_no_factory_is_refused(norm: object) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"must be what makes a norm for a number of channels"):
+    with pytest.raises(InvalidArgumentError, match=r"must be a function of the number of channels that returns a norm"):
         PyramidalConv2d(3, 4, 3, norm=norm)

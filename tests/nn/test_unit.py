@@ -233,7 +233,7 @@ def test_a_unit_cannot_change() -> None:
         (lambda: Unit.parse("ada("), "write a kind and its settings"),
         (lambda: Unit.parse(3), "invalid unit 3; give its kind"),  # type: ignore[arg-type]
         (lambda: Unit("ada").apical, "'ada' is standard and has no apical branch"),
-        (lambda: Unit("ada", alpha="learn", scope="channel").layers().activation(), "say how many with channels="),
+        (lambda: Unit("ada", alpha="learn", scope="channel").layers().activation(), "give the number as channels="),
     ],
 )
 def test_bad_input_is_one_sentence(call, sentence: str) -> None:

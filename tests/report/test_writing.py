@@ -389,7 +389,7 @@ def test_two_runs_of_a_study_stand_side_by_side(tmp_path: Path, make) -> None:
 def test_faults_are_said_in_a_sentence(fashion, evil, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="at least one study"):
         write([], tmp_path)
-    with pytest.raises(InvalidArgumentError, match="two are compared"):
+    with pytest.raises(InvalidArgumentError, match="a comparison needs two"):
         write([fashion], tmp_path, compare=True)
     with pytest.raises(StudyError, match="no row in common"):
         write([fashion, evil], tmp_path, compare=True)

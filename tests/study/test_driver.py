@@ -160,7 +160,7 @@ def test_another_protocol_needs_another_directory(tiny, tmp_path, change, words)
     with pytest.raises(StudyError, match="choose another directory with -d") as caught:
         run(tiny.model_copy(update=change), tmp_path / "s")
     assert words in str(caught.value)
-    with pytest.raises(StudyError, match="compared by 1 trials each and are by 2"):
+    with pytest.raises(StudyError, match="tune_trials was 1 and is 2"):
         run(tiny, tmp_path / "s", tune_trials=2)
 
 
@@ -297,7 +297,7 @@ def test_a_full_disk_stops_the_study_with_one_sentence_and_fails_no_trial(tiny, 
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StudyError, match=r"No space left on device.*what is finished is safe: make room"):
+    with pytest.raises(StudyError, match=r"No space left on device.*finished trials are safe: free some space"):
         run(tiny, tmp_path / "s")
     monkeypatch.setattr(os, "fsync", real)
     assert not list((tmp_path / "s" / "failed").iterdir())
@@ -333,7 +333,7 @@ def test_a_worker_that_dies_again_and_again_fails_its_trial(tiny, tmp_path, monk
 
     driver.Driver(planned, store, Deadly()).drive()
     assert study.read(tmp_path / "s").states["failed"] == 4
-    assert "5 workers died over it" in store.failure(planned.tuning[0].digest)["reason"]
+    assert "5 workers died while they ran it" in store.failure(planned.tuning[0].digest)["reason"]
 
 
 def test_an_interrupted_driver_stops_its_workers_and_says_so(tiny, tmp_path, monkeypatch):
@@ -443,6 +443,6 @@ def test_what_is_meant_for_a_cluster_is_not_ignored_without_one(tiny, tmp_path, 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(tiny, tmp_path):
     (tmp_path / "index.html").write_text("mine")
-    with pytest.raises(StudyError, match="has other things in it, and no study"):
+    with pytest.raises(StudyError, match="has other files in it, but no study"):
         run(tiny, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir() if p.name != "home") == ["index.html"]

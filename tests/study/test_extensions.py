@@ -157,7 +157,7 @@ def test_a_process_does_one_job_at_a_time(module: Callable[[str, str], None], tm
     context = Context(directory=tmp_path, execution=Execution(), imports=("works_at_once",))
     for _ in range(2):  # the first job does not stay in the way of the next
         with pytest.raises(
-            StudyError, match=r"at work on another job, .* an engine runs one job at a time per process"
+            StudyError, match=r"this process runs another job, .* an engine runs one job at a time per process"
         ):
             work(job, context)
 

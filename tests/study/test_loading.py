@@ -142,7 +142,7 @@ def test_data_of_ones_own_that_is_not_there_is_said_with_line_and_field(
         ("extends = 3", "mine.toml:1: extends: input should be a valid string"),
         ("format = 2", r"mine.toml:1: format: input should be 1, not 2"),
         ("extends = 'demo'\nonly_rows = ['nothing']", "no row is left to train"),
-        ("extends = 'demo'\nform = 'curve'", "a curve needs the place of each part or row"),
+        ("extends = 'demo'\nform = 'curve'", "a curve needs a position for each part or row"),
         (
             "extends = 'demo'\nimports = ['no.such.module']",
             r"toml:2: imports\[1\]: 'no.such.module': there is no mod",
@@ -349,7 +349,7 @@ def test_a_study_from_a_newer_version_is_refused() -> None:
     newer = load("demo").to_dict() | {"format": 2}
     with pytest.raises(StudyError, match="format 2, but this apical reads up to 1: update apical"):
         Study.from_dict(newer)
-    with pytest.raises(StudyError, match="not a study as apical writes it: rows"):
+    with pytest.raises(StudyError, match="is not a valid study: rows"):
         Study.from_dict(load("demo").to_dict() | {"rows": 3})
 
 

@@ -82,7 +82,7 @@ def test_the_log_may_grow_while_nodes_work(place: Place, make_tiny: Any, tmp_pat
 def test_a_node_with_another_apical_says_so(place: Place, make_tiny: Any, tmp_path: Path) -> None:
     ((status, reason),), _ = perform(replace(place, version="0.0.1"), make_tiny(epochs=1), tmp_path)
     assert status == "fatal"
-    assert "and the driver has 0.0.1: install the same on every node" in reason
+    assert "and the driver has 0.0.1: install the same version on every node" in reason
 
 
 def test_the_users_modules_and_data_are_found_as_the_driver_finds_them(

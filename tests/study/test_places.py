@@ -54,7 +54,7 @@ def test_a_study_directory_that_can_only_be_read_is_read_and_not_run(tiny, tmp_p
         assert not study.read(tmp_path / "s").finished
         assert study.status(tmp_path / "s").tested == 1
         assert command(["study", "status", str(tmp_path / "s")]) == 0
-        with pytest.raises(StudyError, match=r"cannot use .*: Read-only file system; what is finished is safe"):
+        with pytest.raises(StudyError, match=r"cannot use .*: Read-only file system; finished trials are safe"):
             study.run(tiny, tmp_path / "s", engine="here")
     assert sorted((tmp_path / "s").rglob("*")) == seen
     assert study.run(tiny, tmp_path / "s", engine="here").finished

@@ -80,7 +80,7 @@ def test_more_tuning_trials() -> None:
     assert len(thrice.tuning) == 3 * len(once.tuning)
     assert thrice.count == len(thrice.tuning)
     assert {t.digest for t in once.tuning} < {t.digest for t in thrice.tuning}
-    with pytest.raises(InvalidArgumentError, match="at least one trial must tune"):
+    with pytest.raises(InvalidArgumentError, match="tune_trials is 0, but must be at least 1"):
         plan(study, tune_trials=0)
 
 

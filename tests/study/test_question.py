@@ -95,7 +95,7 @@ def test_a_directory_keeps_its_question(write: Write, tmp_path: Path) -> None:
     first, other = asked(write), asked(write, ("effect = 0.01", "effect = 0.02"))
     open_for(first, tmp_path / "study", None)
     for changed in (other, first.model_copy(update={"question": None})):
-        with pytest.raises(StudyError, match="the question is another one, and it is fixed before the first trial"):
+        with pytest.raises(StudyError, match="the question differs, and it is fixed before the first trial"):
             open_for(changed, tmp_path / "study", None)
     assert differences(first, first.model_copy(update={"trials": 20})) == []
 

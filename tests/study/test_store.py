@@ -120,7 +120,7 @@ def test_a_folder_without_a_study_and_a_damaged_one_are_said(tmp_path, store):
 def test_a_place_where_nothing_can_be_made_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(
-        StudyError, match=r"cannot use the study directory .*: Not a directory; what is finished is safe"
+        StudyError, match=r"cannot use the study directory .*: Not a directory; finished trials are safe"
     ):
         Store.create(tmp_path / "file" / "study", Header({}, 1))
 
@@ -130,7 +130,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StudyError, match=r"No space left on device.*make room"):
+    with pytest.raises(StudyError, match=r"No space left on device.*free some space"):
         Store.create(tmp_path / "study", Header({}, 1))
     assert not [p for p in (tmp_path / "study").rglob("*") if p.is_file()]
 

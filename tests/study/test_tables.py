@@ -131,7 +131,7 @@ def test_another_study_is_not_merged(tiny, done, tmp_path):
     with pytest.raises(StudyError, match=r"cannot be merged into .*: merge directories of one study"):
         study.merge(done, tmp_path / "other")
     driver.open_for(tiny, tmp_path / "five", 5)
-    with pytest.raises(StudyError, match="compared by 5 trials, and there by 1"):
+    with pytest.raises(StudyError, match="its tune_trials is 5, but that of the others is 1"):
         study.merge(done, tmp_path / "five")
     with pytest.raises(StudyError, match="is not a study directory"):
         study.merge(done, tmp_path / "nowhere")

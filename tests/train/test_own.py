@@ -81,7 +81,7 @@ def test_what_tables_ask_of_a_metric_has_sensible_defaults():
 def test_a_loss_without_a_gradient_by_hand_is_trained_alone(tmp_path):
     register_loss("smooth", compute=smooth)
     specs = [replace(MLP, unit=u, loss="smooth") for u in ("ada", "relu")]
-    with pytest.warns(UserWarning, match="loss 'smooth' has no gradient by hand"):
+    with pytest.warns(UserWarning, match="loss 'smooth' has no gradient_of_each"):
         results = run_many(specs, ONE_THREAD, [tmp_path / "a", tmp_path / "b"])
     assert [r.execution.stacking for r in results] == ["alone", "alone"]
     assert results[0].history[-1]["loss"] < results[0].history[0]["loss"]
@@ -242,7 +242,10 @@ def test_errors_of_a_regression_may_expect_targets_with_or_without_a_dimension(p
 
 def test_a_metric_that_fails_in_a_trial_is_named(tmp_path):
     register_metric("own", compute=lambda o, y: o.no_such_thing(), larger_is_better=True)
-    sentence = r"compute of metric 'own' gives no number \(AttributeError: 'Tensor' object has no attribute 'no_such_"
+    sentence = (
+        r"compute of metric 'own' does not return a number \(AttributeError: "
+        "'Tensor' object has no attribute 'no_such_"
+    )
     with pytest.raises(TrainingError, match=sentence):
         run(MLP, ONE_THREAD, tmp_path / "alone")
     with pytest.raises(TrainingError, match=sentence):

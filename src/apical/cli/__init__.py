@@ -30,7 +30,7 @@ JOBS = {
         "report": "write the report of studies: a page, Markdown, LaTeX, CSV, figures",
     },
     "Set up": {
-        "completion": "print the file that lets your shell complete apical's commands",
+        "completion": "print the completion script for your shell",
     },
 }
 """The map of the commands; command NAME lives in `apical.cli.NAME` as a typer application called `app`."""

@@ -44,7 +44,7 @@ def attack(
     restarts: Annotated[int, typer.Option(min=1, help="Starts of PGD.")] = 2,
     queries: Annotated[int, typer.Option(min=1, help="Queries of the square attack, at most.")] = 500,
     seed: Annotated[int, typer.Option(min=0, help="Seed of random starts and squares.")] = 0,
-    source: Annotated[Path | None, typer.Option(help="Another run, whose network inputs are transferred from.")] = None,
+    source: Annotated[Path | None, typer.Option(help="Another run: the source network of the transfer attack.")] = None,
     weights: Annotated[Path | None, typer.Option(help="The safetensors file with the weights of a factory.")] = None,
     data: Annotated[
         str | None, typer.Option(help="The images for a factory: a name from `apical data list`, or a path.")
@@ -58,7 +58,7 @@ def attack(
 ) -> None:
     """Attack a trained image classifier and measure the accuracy that is left.
 
-    White-box attacks (fgsm, pgd) follow the gradient, black-box ones (square; transfer, with --source) do without.
+    White-box attacks (fgsm, pgd) follow the gradient, black-box ones (square; transfer, with --source) do not.
     If a black-box attack does better, the gradient is misleading, and the last line says so. The accuracy that counts
     is the worst case: a sample is right if no attack succeeds. The images come from the validation split, because the
     test split is opened only once, with the trial's own setting `robustness`.
@@ -109,7 +109,7 @@ def _run(folder: str, source: Path | None, weights: Path | None, data: str | Non
 def _factory(path: str, weights: Path | None, name: str | None, root: Path | None) -> "Subject":
     """The network that `package.module:factory` returns, with its weights, and the validation split of a data set."""
     if weights is None or name is None:
-        raise InvalidArgumentError(f"{path} is a factory: say --weights, a safetensors file, and --data, the images")
+        raise InvalidArgumentError(f"{path} is a factory: give --weights (a safetensors file) and --data (the images)")
     from apical.data import load  # noqa: PLC0415  torch
     from apical.train.assessment import Subject  # noqa: PLC0415
     from apical.train.losses import log_probabilities  # noqa: PLC0415
@@ -129,7 +129,7 @@ def _factory(path: str, weights: Path | None, name: str | None, root: Path | Non
         raise InvalidArgumentError(f"{path} does not take the images of {name}: {files.one_line(error)}") from error
     if answers.ndim != 2 or answers.shape[1] < 2:
         raise InvalidArgumentError(
-            f"{path} answers an image of {name} with shape {tuple(answers.shape)}, but a classifier gives (n, classes)"
+            f"{path} returns shape {tuple(answers.shape)} for an image of {name}, but must return (n, classes)"
         )
     return subject
 

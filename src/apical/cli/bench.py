@@ -28,12 +28,12 @@ def activations(
     unit: Annotated[list[str] | None, typer.Option(help="Measure this standard unit too; may be repeated.")] = None,
     import_: Import = None,
 ) -> None:
-    """ADA against torch's SiLU and ReLU, forward and backward.
+    """Compare the speed of ADA with torch's SiLU and ReLU.
 
-    The formula as the paper prints it is measured too. Six cases: three shapes, float32 and bfloat16. The candidates
-    of a case take turns within each round, so that a machine that slows down slows all of them, and the ratios are
-    medians over the rounds. It takes a minute or two. Away from the CPU the clock waits for the device, and the table
-    has the share of the memory bandwidth that a copy reaches there.
+    It measures forward and backward, and the formula as the paper prints it too. Six cases: three shapes, float32
+    and bfloat16. The candidates of a case take turns within each round, so that a machine that slows down slows all
+    of them, and the ratios are medians over the rounds. It takes a minute or two. On a GPU the clock waits for the
+    device, and the table has the share of the memory bandwidth that a copy reaches there.
     """
     if csv is not None and not csv.parent.is_dir():
         raise InvalidArgumentError(f"--csv is {csv}, but the folder {csv.parent} does not exist: create it first")

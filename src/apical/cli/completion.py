@@ -30,7 +30,7 @@ class Shell(StrEnum):
     ),
 )
 def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
-    """Print the file that lets your shell complete apical's commands, options and names.
+    """Print the completion script for your shell: commands, options and names.
 
     Put it where your shell looks for such files and open a new shell; do so again after an update of apical. The names
     of units, networks, data sets and studies are completed too.

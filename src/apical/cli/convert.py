@@ -26,7 +26,7 @@ def convert(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A name from `apical models`, or package.module:factory.")
     ],
-    unit: Annotated[str, typer.Option(help='The neuron to put in, e.g. ada or "pynada(alpha=0.3,c=1)".')] = "ada",
+    unit: Annotated[str, typer.Option(help='The unit to convert to, e.g. ada or "pynada(alpha=0.3,c=1)".')] = "ada",
     only: Annotated[
         str | None, typer.Option(help="Convert only activations whose name matches this regular expression.")
     ] = None,
@@ -69,7 +69,7 @@ def _network(path: str) -> Any:
     module, colon, name = path.partition(":")
     if not (module and colon and name):
         raise InvalidArgumentError(
-            f"{path!r} names no network: write package.module:factory, e.g. mypackage.nets:resnet, or one of "
+            f"unknown network {path!r}: write package.module:factory, e.g. mypackage.nets:resnet, or one of "
             + ", ".join(models.list())
         )
     trust.grant(path)

@@ -26,7 +26,9 @@ app = group(
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A name from `apical data list`.")]
-Partial = Annotated[bool, typer.Option("--partial", help="Accept a subset in the official layout, and mark it so.")]
+Partial = Annotated[
+    bool, typer.Option("--partial", help="Accept a subset in the official layout, and mark the results.")
+]
 
 
 @contextmanager
@@ -51,9 +53,9 @@ def prepare(
 ) -> None:
     """Find or download a data set, verify it, make it ready.
 
-    Fashion-MNIST is downloaded; of the others you fetch the official files yourself and name their folder or archive
-    with --root: `apical data describe NAME` says which. The data is converted once, for fast reading; a second call
-    returns at once. If you stop it, it leaves no partial files.
+    Fashion-MNIST is downloaded; for the others, fetch the official files yourself and give their folder or archive
+    with --root: `apical data describe NAME` says which files. The data is converted once, for fast reading; a second
+    call returns at once. If you stop it, it leaves no partial files.
     """
     with progress_bar() as report:
         folder = data.prepare(name, root, partial=partial, size=size, workers=workers, progress=report)
@@ -84,7 +86,7 @@ def verify(name: Name, root: Root = None, partial: Partial = False) -> None:
 
 @app.command("list", epilog=shown("apical data list"))
 def list_() -> None:
-    """List the data sets, with state, size and place."""
+    """List the data sets, with state, size and location."""
     table = Table("name", "state", "size", "licence", box=None, pad_edge=False)
     places, waiting = [], []
     for status in data.statuses():

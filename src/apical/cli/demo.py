@@ -20,7 +20,7 @@ app = command()
 
 @app.command(epilog=shown("apical demo -o demo"))
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for everything.")] = Path("apical-demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the output.")] = Path("apical-demo"),
     train: Annotated[bool, typer.Option("--train/--no-train", help="Run the small study, too.")] = True,
 ) -> None:
     """See what apical does, in two minutes, with no data needed."""

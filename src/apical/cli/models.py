@@ -17,8 +17,8 @@ app = command()
 def models(import_: Import = None) -> None:
     """List the networks: one line for each, with what it is and its dimensions.
 
-    `apical train --model NAME --dim name=value` sets a dimension. The paper's come first, then yours; any other is
-    named by package.module:factory.
+    `apical train --model NAME --dim name=value` sets a dimension. The paper's come first, then yours; for any other,
+    write package.module:factory.
     """
     from apical.models import registry  # noqa: PLC0415  torch
 

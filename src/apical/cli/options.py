@@ -40,7 +40,7 @@ Import = Annotated[
     typer.Option(
         "--import",
         callback=_imported,
-        help="Import your module with units, networks, data or metrics, and let files name it; several: a,b.",
+        help="Import your module with units, networks, data or metrics, and allow files to name it; several: a,b.",
     ),
 ]
 
@@ -53,7 +53,9 @@ def _trusted(value: bool) -> bool:
 
 Trust = Annotated[
     bool,
-    typer.Option("--trust", callback=_trusted, help="Import any code that these files name. It runs with your rights."),
+    typer.Option(
+        "--trust", callback=_trusted, help="Import any code that these files name. It runs with your permissions."
+    ),
 ]
 
 

@@ -36,7 +36,7 @@ def report(
     """Write the report of studies, finished or not.
 
     One HTML page that needs nothing else, the same as Markdown and LaTeX, the tables as CSV, the figures as SVG and
-    PDF. An unfinished study says what is missing.
+    PDF. For an unfinished study it says what is missing.
     """
     page = write([read(study_directory(name)) for name in studies], output, compare=compare)
     echo(f"wrote {page} and, beside it, report.md, report.tex, tables/ and figures/")

@@ -56,12 +56,12 @@ def run(
     directory: Directory = None,
     quick: Quick = False,
     part: Annotated[
-        list[str] | None, typer.Option(help="Only these parts of the study; * stands for any letters; repeatable.")
+        list[str] | None, typer.Option(help="Only these parts of the study; * matches any characters; repeatable.")
     ] = None,
     set_: Sets = None,
     tune_trials: Annotated[
         int | None,
-        typer.Option(min=1, help="Trials that decide between the settings of a row, if not the study's."),
+        typer.Option(min=1, help="Trials that decide between the settings of a row; by default the study's."),
     ] = None,
     tune_c: Annotated[bool, typer.Option("--tune-c", help="Also tune c over 0 and 1.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Trials at the same time; by default all cores.")] = None,
@@ -87,7 +87,9 @@ def run(
         float | None, typer.Option(min=0.001, help="GB that a worker may take for a stack of trials.")
     ] = None,
     root: Root = None,
-    partial: Annotated[bool, typer.Option("--partial", help="Accept subsets of the data, and mark them so.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Accept subsets of the data, and mark the results.")
+    ] = False,
     import_: Import = None,
     trust: Trust = False,
     limits: Limits = None,
@@ -136,7 +138,7 @@ def status(
 ) -> None:
     """Show trials, scores, the best so far and the time left.
 
-    With the names of the machines where trials run, and the reasons of those that failed.
+    It also shows which machines run trials, and why trials failed.
     """
     folder = study_directory(where)
     if watch:
@@ -157,7 +159,7 @@ def watch(
 ) -> None:
     """Serve the report of a study until it ends, or Ctrl-C.
 
-    The page is served to this machine alone, and shows what is there so far.
+    The page is served only on this machine, and shows the results so far.
     """
 
     def started(address: str) -> None:
@@ -218,7 +220,7 @@ def export(
 def dataframe(where: Where, import_: Import = None, trust_: Trust = False, limits: Limits = None) -> None:
     """Print every trial as a pandas data frame.
 
-    In Python, `apical.study.read(directory).dataframe()` gives it.
+    In Python, `apical.study.read(directory).dataframe()` returns it.
     """
     echo(study.read(study_directory(where)).dataframe())
 
@@ -229,7 +231,7 @@ def merge(
         Path, typer.Argument(metavar="TARGET", help="The directory to copy into; created if it does not exist.")
     ],
     sources: Annotated[
-        list[Path], typer.Argument(metavar="SOURCE", help="Directories of the same study; they stay as they are.")
+        list[Path], typer.Argument(metavar="SOURCE", help="Directories of the same study; they are not changed.")
     ],
     limits: Limits = None,
 ) -> None:
@@ -239,8 +241,8 @@ def merge(
     """
     done = study.merge(target, *sources)
     damaged = f", {done.damaged} are damaged and were left out" if done.damaged else ""
-    echo(f"{done.copied} trials came into {target}, {done.known} were there already{damaged}")
-    echo(f"what is left is run by: apical study run {target}")
+    echo(f"{done.copied} trials were copied into {target}, {done.known} were there already{damaged}")
+    echo(f"run the rest with: apical study run {target}")
 
 
 @app.command(epilog=shown("apical study schema -o study.schema.json"))
@@ -271,7 +273,7 @@ def list_(
 ) -> None:
     """List the studies that come with apical.
 
-    With rows, trials, whether the data is ready, and about how long it takes with one worker per core. The time comes
+    Shows rows, trials, whether the data is ready, and about how long it takes with one worker per core. The time comes
     from a table of measurements: apical's own, or this machine's after --measure. The networks of your study file are
     measured for a few steps.
     """
@@ -297,8 +299,8 @@ def _study(name: str, *, quick: bool, sets: list[str] | None, tune_c: bool) -> S
         return study.load(name, quick=quick, sets=sets or (), tune_c=tune_c, trust="ask")
     if changed:
         raise InvalidArgumentError(
-            f"{name} is a study directory, whose study is settled: give --quick, --part, --set and --tune-c with a "
-            "name or file"
+            f"{name} is a study directory, and its study cannot change: use --quick, --part, --set and --tune-c "
+            "with the name of a study or a study file"
         )
     return study.frozen(name)
 
@@ -308,7 +310,7 @@ def _acknowledged() -> Iterator[None]:
     """Ctrl-C is answered at once, though trials leave at their next batch."""
 
     def answer(*_: Any) -> None:
-        echo("\nstopping: trials leave at their next batch", file=sys.stderr, flush=True)
+        echo("\nstopping: trials save and stop at their next batch", file=sys.stderr, flush=True)
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():

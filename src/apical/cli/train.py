@@ -39,16 +39,20 @@ STOPPED = 130
 def train(
     data: Annotated[str | None, typer.Option(help="A name from `apical data list`, or the path of your own.")] = None,
     model: Annotated[str | None, typer.Option(help="A network's name, or package.module:factory.")] = None,
-    unit: Annotated[str, typer.Option(help='The neuron, e.g. relu, "ada(alpha=0.3)", pynada.')] = "relu",
-    epochs: Annotated[int | None, typer.Option(min=1, help="By default the paper's, or 30.")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Samples of all devices; the paper's, or 64.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of Adam; the paper's, or 0.001.")] = None,
+    unit: Annotated[str, typer.Option(help='The unit, e.g. relu, "ada(alpha=0.3)", pynada.')] = "relu",
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs; by default the paper's, or 30.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Batch size over all devices; by default the paper's, or 64.")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of Adam; by default the paper's, or 0.001.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of initial weights, data order and dropout.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another field of the trial, as name=value.")] = None,
     dim: Annotated[list[str] | None, typer.Option(help="A dimension of the network, as name=value.")] = None,
     corrupt: Annotated[list[str] | None, typer.Option(help="A corruption of the data; may be repeated.")] = None,
     root: Root = None,
-    partial: Annotated[bool, typer.Option("--partial", help="Accept a subset of the data, and mark it so.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Accept a subset of the data, and mark the results.")
+    ] = False,
     convert: Annotated[bool, typer.Option("--convert", help="Build with ReLU, then convert_ to the unit.")] = False,
     precision: Annotated[str, typer.Option(help="32, bf16-mixed or 16-mixed.")] = "32",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",

@@ -10,9 +10,9 @@ app = command()
 
 @app.command(epilog=shown("apical units", "apical units --import mine   # with the units that mine.py registers"))
 def units(import_: Import = None) -> None:
-    """List the units: one line for each kind of neuron or activation, with what tables call it and its settings.
+    """List the units: one line for each kind of neuron or activation, with its label in tables and its settings.
 
-    A setting that says learn can be learned: write "ada(alpha=learn)". Those of the paper come first, then torch's
+    A setting marked learn can be learned: write "ada(alpha=learn)". Those of the paper come first, then torch's
     activations, then yours. pyramidal(basal=gelu,apical=ada) joins any two.
     """
     typer.echo(aligned([_row(kind) for kind in map(kinds.find, kinds.names())]))

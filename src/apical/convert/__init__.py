@@ -81,8 +81,8 @@ def convert_(
     given, unit = unit, Unit.of(unit)
     if not isinstance(given, (str, Unit)) and not _may_be_unit(unit):
         raise ConversionError(
-            f"the unit {given!r} does not map each number by itself, as an activation does: give one that does, such "
-            "as nn.Mish, or name it with apical.register_unit if you mean it"
+            f"the unit {given!r} is not elementwise, as an activation must be: give an elementwise one such as "
+            "nn.Mish, or register it with apical.register_unit to use it anyway"
         )
     selection = Selection.of(kinds, also)
     _check_arguments(model, filter_fn)
@@ -182,7 +182,7 @@ def _note(surgery: Surgery, record: dict[str, Any]) -> list[dict[str, Any]]:
     config = config_of(model)
     if config is not None:
         if local := local_units([record]):
-            warnings.warn(f"save_pretrained would save what cannot be loaded: {local}", stacklevel=5)
+            warnings.warn(f"save_pretrained would save a model that cannot be loaded: {local}", stacklevel=5)
         surgery.set(config, "apical", document(records))
         if not hasattr(model, MARK):
             device = next((parameter.device for parameter in model.parameters()), None)
@@ -293,12 +293,11 @@ def _check_arguments(model: nn.Module, filter_fn: Any) -> None:
     if isinstance(model, nn.parallel.DistributedDataParallel):
         raise ConversionError(
             "the model is wrapped in DistributedDataParallel, which would not see new parameters: "
-            "convert_(model.module, ...) and wrap that anew"
+            "call convert_(model.module, ...) and wrap the result again"
         )
     if isinstance(model, torch.jit.ScriptModule) or hasattr(model, "_orig_mod"):
         raise ConversionError(
-            f"the model is a {type(model).__name__}, compiled already: convert_ the model it was made from, "
-            "then compile that"
+            f"the model is a {type(model).__name__}, compiled already: convert the original model, then compile it"
         )
     if any(is_lazy(parameter) for parameter in (*model.parameters(), *model.buffers())):
         raise ConversionError(
@@ -329,13 +328,13 @@ def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
     for decision in decisions:
         if decision.form != "keep" and not same_function(decision.site.function, basal):
             raise ConversionError(
-                f"keep_function=True cannot hold: {decision.site.label} is {decision.site.kind}, but the basal "
+                f"keep_function=True is impossible: {decision.site.label} is {decision.site.kind}, but the basal "
                 f"activation of {str(unit)!r} is {str(unit.basal)!r}: {_working_call(decisions, decision, unit)}"
             )
     if unit.pyramidal and not starts_at_zero(unit.apical):
         raise ConversionError(
-            f"keep_function=True cannot hold: {str(unit.apical)!r}, the apical activation of {str(unit)!r}, has to be "
-            "0 at 0 with a derivative there, or the branch adds something or never learns: use 'pynada'"
+            f"keep_function=True is impossible: {str(unit.apical)!r}, the apical activation of {str(unit)!r}, must be "
+            "0 at 0 with a nonzero derivative, or the new branch changes the output or never learns: use 'pynada'"
         )
 
 
@@ -391,6 +390,6 @@ def _warn_if_trained(model: nn.Module, decisions: list[Decision], unit: Unit) ->
         what = f"{str(unit.basal)!r} for its {other[0]}" if other else "a new apical branch"
         hint = "" if other else ", unless keep_function=True starts that branch at zero"
         warnings.warn(
-            f"the model looks trained and gets {what}: it computes something else now and has to be trained on{hint}",
+            f"the model looks trained and gets {what}: its outputs change, and it needs further training{hint}",
             stacklevel=3,
         )

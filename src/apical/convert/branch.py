@@ -56,8 +56,8 @@ class WiredNeuron(nn.Module):
         x, self.wire.value = self.wire.value, None
         if x is None:
             raise RuntimeError(
-                "a pyramidal neuron was called, but not the layer before it: the forward took another way than the one "
-                "it was converted for"
+                "a pyramidal neuron was called, but not the layer before it: forward took another path than the one "
+                "that was converted"
             )
         return self.basal(z) + self.apical(x)  # type: ignore[no-any-return]
 

@@ -304,8 +304,8 @@ class FlowGraph:
         if isinstance(module, self.selection.also):
             if is_affine(module) or changes_shape(module):
                 raise ConversionError(
-                    f"also names {name}, which does not map each number by itself, so no activation can take its "
-                    "place: leave it out of also"
+                    f"also names {name}, which is not elementwise, so an activation cannot replace it: "
+                    "leave it out of also"
                 )
             return Activation(module_kind(module) or name, (name,))
         if isinstance(module, HeldFunction):

@@ -77,7 +77,7 @@ def decide(
         first = chosen[0].name.partition(".")[0]
         raise ConversionError(
             f"filter_fn accepts none of the {len(chosen)} activations ({names}{', ...' if len(chosen) > 5 else ''}): "
-            f"it is asked filter_fn(name, module), e.g. convert_(model, {str(unit)!r}, "
+            f"it is called as filter_fn(name, module), e.g. convert_(model, {str(unit)!r}, "
             f"filter_fn=lambda name, module: name.startswith({first!r}))"
         )
     if unit.pyramidal:

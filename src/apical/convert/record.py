@@ -136,7 +136,7 @@ def check_same(record: dict[str, Any], decisions: Iterable[Decision], network: F
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ConversionError(
             f"{type(network.model).__name__} is not the network that was converted: {wrong[0]}{more}; build it with "
-            "the code and settings of that time"
+            "the code and settings that it had then"
         )
 
 

@@ -256,9 +256,9 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
                 graph = traced.graphs[mode] = OwnForward(module, traced.fixed).trace(module)
                 constants = _constants(graph)
                 if constants and not _equal(constants, _constants(OwnForward(module, traced.fixed).trace(module))):
-                    raise TypeError("it makes other tensors each time")
+                    raise TypeError("it creates different tensors on each call")
                 if not _equal(before, _random_states()):
-                    raise TypeError("it draws random numbers, of which a graph would hold one draw")
+                    raise TypeError("it draws random numbers, and a graph would repeat one draw")
     except Exception as error:  # a forward is any code: whatever it raises on symbolic values is the reason
         traced.graphs, traced.error = {}, f"the forward of {type(module).__name__} could not be traced"
         traced.words = _first_sentence(error)

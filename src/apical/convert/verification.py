@@ -51,8 +51,8 @@ class Verification:
             if error:
                 error += " in training mode" if training else ""
                 raise ConversionError(
-                    f"the conversion of {type(model).__name__} was taken back: with the original activations in their "
-                    f"new places {error}; leave out the part that does it, e.g. "
+                    f"the conversion of {type(model).__name__} was undone: with the original activations in their "
+                    f"new places {error}; exclude the part that causes it, e.g. "
                     "filter_fn=lambda name, module: not name.startswith('layer1')"
                 )
 

@@ -78,7 +78,7 @@ def _unpack(archive: Path, into: Path, budget: Budget, progress: Progress) -> No
             target.mkdir(parents=True, exist_ok=True)
             continue
         if target == into:
-            raise DataError(f"{archive} holds the file {name!r}, which has no name: it is refused")
+            raise DataError(f"{archive} holds the member {name!r}, which has no file name: it is refused")
         budget.take_file(name, archive)
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as out:
@@ -121,9 +121,7 @@ def fetch(url: str, target: Path, *, sha256: str, progress: Progress, gunzip: bo
     except ValueError as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(
-            f"{url} is not what it should be: its sha256 is not {sha256[:12]}...; try again later"
-        ) from error
+        raise DataError(f"{url} has the wrong sha256 (expected {sha256[:12]}...): try again later") from error
     except OSError as error:
         raise DataError(f"cannot download {url} to {target.parent}: {one_line(error)}") from error
 

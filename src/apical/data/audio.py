@@ -36,14 +36,14 @@ def decode_wav(data: bytes, *, origin: object, rate: int = RATE, samples: int = 
 def refuse_truncated_wav(data: bytes, origin: object) -> None:
     """A RIFF file says how long its chunks are; decoders play a cut one without a word."""
     if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
-        raise DataError(f"{origin} does not start as a WAV file does")
+        raise DataError(f"{origin} has no WAV header: it is damaged or another format")
     place = 12
     while place + 8 <= len(data):
         name, length = data[place : place + 4], int.from_bytes(data[place + 4 : place + 8], "little")
         place += 8
         if name == b"data":
             if place + length > len(data):
-                raise DataError(f"{origin} promises {length:,} bytes of sound and ends after {len(data) - place:,}")
+                raise DataError(f"{origin} declares {length:,} bytes of sound but ends after {len(data) - place:,}")
             return
         place += length + length % 2
     raise DataError(f"{origin} is a WAV file without sound: it is truncated")

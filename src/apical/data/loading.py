@@ -140,7 +140,7 @@ def source_of(recipe: Recipe, store: Store) -> Source:
     inside = store.manifest["inside"]
     root = Path(store.manifest["root"]) if inside is None else store.folder / inside
     if not root.is_dir():
-        raise DataError(f"the images of {recipe.name} were in {root} and are gone: bring them back or prepare it again")
+        raise DataError(f"the images of {recipe.name} are no longer in {root}: restore them or prepare it again")
     return ImageFiles(root, store.array("files"))
 
 
@@ -347,7 +347,7 @@ def _image_decoding(listing: Listing, size: int | None) -> Decoding:
         grey &= mode in ("1", "L", "LA", "I", "I;16")
     if size is None and len(sizes) > 1:
         (a, b), (c, d) = sorted(sizes)[:2]
-        raise DataError(f"the images of {listing.root} differ in size ({a} x {b}, {c} x {d}, ...): give size=64, say")
+        raise DataError(f"the images of {listing.root} differ in size ({a} x {b}, {c} x {d}, ...): give e.g. size=64")
     height, width = (size, size) if size is not None else next(iter(sizes))
     return Decoding("image", (1 if grey else 3, height, width), resize=size is not None)
 
@@ -394,7 +394,7 @@ def registered(recipe: Recipe, made: object) -> DataSet:
     """What the function given to `register` made, if it is what was registered."""
     origin = f"data set {recipe.name!r}"
     if not isinstance(made, Mapping):
-        raise DataError(f"{origin} is made as a {type(made).__name__}, but must be a mapping of arrays: {NAMED}")
+        raise DataError(f"{origin} is a {type(made).__name__}, but must be a mapping of arrays: {NAMED}")
     dtype = np.float32 if recipe.task == "regression" else None
     arrays = {str(k): np.asarray(v, dtype if str(k).startswith("y") else None) for k, v in made.items()}
     data = _from_named(recipe, arrays, origin=origin)

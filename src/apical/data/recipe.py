@@ -183,6 +183,6 @@ def expect(count: int, official: int, *, what: str, partial: bool) -> None:
         raise DataError(f"there are no {what}")
     if count != official and not partial:
         raise DataError(
-            f"there are {count:,} {what} where the official data set has {official:,}: files are missing or strange; "
-            "if a subset is meant, say so with --partial (partial=True)"
+            f"there are {count:,} {what} where the official data set has {official:,}: files are missing or "
+            "unexpected; to use a subset, add --partial (partial=True)"
         )

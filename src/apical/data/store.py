@@ -65,7 +65,7 @@ class Draft:
         if len(set(ids)) != len(ids):
             seen: set[str] = set()
             twice = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-            raise DataError(f"the sample id {twice!r} occurs twice: every sample needs its own")
+            raise DataError(f"the sample id {twice!r} occurs twice: give each sample a unique id")
         self.ids = ids
         self.save("ids", np.char.encode(np.asarray(ids, np.str_), "utf-8") if ids else np.empty(0, "S1"))
         self.save("keys", keys_of(ids))
@@ -145,7 +145,7 @@ def writing(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise DataError(
             f"cannot write prepared data to {folder}: {error.strerror or error}; "
-            "make room or set APICAL_HOME to another folder"
+            "free some space or set APICAL_HOME to another folder"
         ) from error
 
 
@@ -208,8 +208,8 @@ class Store:
                 digest = files.sha256(path)
             if digest != fact["sha256"]:
                 raise DataError(
-                    f"{path} is not what was prepared (sha256 {digest[:12]}..., expected {fact['sha256'][:12]}...): "
-                    f"remove {self.folder} and prepare the data again"
+                    f"{path} has changed since it was prepared (sha256 {digest[:12]}..., expected "
+                    f"{fact['sha256'][:12]}...): remove {self.folder} and prepare the data again"
                 )
 
     def fingerprint(self, split: str) -> str:

@@ -56,10 +56,10 @@ def _nothing(model: Any, unit: Unit, rows: list[Change]) -> str:
     if rows and not other:
         names = ", ".join(repr(name) for name in sorted({row.before for row in rows}))
         return (
-            f"nothing in {model.name!r} was converted, for it applies only {names}: "
+            f"nothing in {model.name!r} was converted, because it applies only {names}: "
             f"name what to replace, e.g. convert(model, {str(unit)!r}, kinds=[{names}])"
         )
     return (
         f"nothing in {model.name!r} was converted ({'; '.join(other) or 'it has no activations'}): "
-        "give a model with hidden activations, e.g. Dense(10, activation='relu'), or a filter_fn that spares less"
+        "give a model with hidden activations, e.g. Dense(10, activation='relu'), or a filter_fn that excludes less"
     )

@@ -79,7 +79,7 @@ class ConversionPlan:
         if before not in self.kinds:
             return f"{before} is not among the kinds to convert"
         if not self.filter_fn(name, operation):
-            return "filter_fn spares it"
+            return "filter_fn leaves it out"
         if hasattr(operation, "recurrent_activation") or hasattr(operation, "cell"):
             return f"the activation is part of the cell of a {type(operation).__name__}"
         return ""
@@ -122,7 +122,7 @@ class ConversionPlan:
         if self.keep_function and not same:
             raise ConversionError(
                 f"keep_function=True needs the activation of the unit's basal branch, "
-                f"but {operation.name!r} applies {before}: leave keep_function out, or spare it with filter_fn"
+                f"but {operation.name!r} applies {before}: leave keep_function out, or exclude it with filter_fn"
             )
 
     def _plan_side(self, operation: Any, affine: Any, norm: Any) -> None:

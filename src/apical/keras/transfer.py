@@ -93,7 +93,7 @@ def _activation_to_keras(module: Any) -> Any:
         return layer
     if type(module) is nn.RBF:
         if module.learned in module._parameters:
-            raise ConversionError("to_keras cannot carry an RBF that learns s: RBF for Keras has a fixed one")
+            raise ConversionError("to_keras cannot transfer an RBF that learns s: in Keras, s of RBF is fixed")
         return ours.RBF(s=module.s)
     if type(module) is torch_nn.LeakyReLU:
         return keras.layers.LeakyReLU(negative_slope=module.negative_slope)

@@ -232,5 +232,5 @@ def _interpreted() -> bool:
 
 def _refusal(wish: str, reason: str) -> BackendError:
     return BackendError(
-        f"APICAL_BACKEND={wish} cannot serve this call: {reason}; unset APICAL_BACKEND to let apical choose"
+        f"APICAL_BACKEND={wish} cannot run this call: {reason}; unset APICAL_BACKEND to let apical choose"
     )

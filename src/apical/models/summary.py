@@ -76,7 +76,7 @@ def summary(
     size = input_size if input_size is not None else getattr(model, "input_size", None)
     if size is None:
         raise InvalidArgumentError(
-            f"{type(model).__name__} does not say what its input is: call summary(model, input_size=(3, 224, 224)) "
+            f"{type(model).__name__} does not declare its input size: call summary(model, input_size=(3, 224, 224)) "
             "with the shape of one input, without the batch"
         )
     dtype = input_dtype or getattr(model, "input_dtype", None) or _dtype(model)

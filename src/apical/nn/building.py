@@ -30,7 +30,7 @@ def build(unit: Unit, channels: int | None, dim: int) -> nn.Module:
     count = 1
     if unit.settings["scope"] == "channel" and unit.learned:
         if channels is None:
-            raise InvalidArgumentError(f"unit {str(unit)!r} learns one value per channel: say how many with channels=")
+            raise InvalidArgumentError(f"unit {str(unit)!r} learns one value per channel: give the number as channels=")
         count = channels
     return make(kind, unit.settings, count, dim)
 

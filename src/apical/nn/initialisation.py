@@ -191,7 +191,7 @@ def _omega(name: str, activation: nn.Module | None) -> float:
     """The omega of a sine."""
     owner: Any = activation.owner if isinstance(activation, Shared) else activation
     if not hasattr(owner, "omega"):
-        raise InvalidArgumentError(f"weights is 'siren', but {name} has no omega: use sine(omega=30), say")
+        raise InvalidArgumentError(f"weights is 'siren', but {name} has no omega: use a unit such as sine(omega=30)")
     return float(owner.omega)
 
 

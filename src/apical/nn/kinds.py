@@ -476,7 +476,7 @@ def register_unit(
     if isinstance(activation, str) and ":" not in activation:
         raise InvalidArgumentError(
             f"activation of unit {name!r} is {activation!r}, but must be a factory: called without arguments, it "
-            "returns a module, e.g. nn.GELU; 'package.module:name' says where one is"
+            "returns a module, e.g. nn.GELU; 'package.module:name' imports one"
         )
     shown, colors = label or name, _colors(name, color)
     if basal or apical:

@@ -76,7 +76,7 @@ class Layers:
         """The activation alone; `channels` are along `dim` (-1 after Linear). Pyramidal units have two: `branches`."""
         if self.pyramidal:
             raise InvalidArgumentError(
-                "a pyramidal neuron is more than an activation: ask for linear() or conv(), or unit.basal.layers()"
+                "a pyramidal neuron has two activations: ask for linear() or conv(), or unit.basal.layers()"
             )
         return self._activation("basal", channels, dim)
 

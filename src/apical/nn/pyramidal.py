@@ -56,8 +56,8 @@ def both_norms(norm: Norm | None, outputs: int, *, together: bool) -> nn.Module 
         return None
     if isinstance(norm, nn.Module) or not callable(norm):
         raise InvalidArgumentError(
-            f"norm is {norm!r}, but must be what makes a norm for a number of channels, e.g. nn.BatchNorm2d "
-            "or lambda channels: nn.GroupNorm(4, channels)"
+            f"norm is {norm!r}, but must be a function of the number of channels that returns a norm, e.g. "
+            "nn.BatchNorm2d or lambda channels: nn.GroupNorm(4, channels)"
         )
     basal = norm(outputs)
     if together and isinstance(basal, _BatchNorm):

@@ -78,7 +78,7 @@ def _of_user(name: str, figure: Figure, results: StudyResults) -> Gallery | Char
         made: object = figure(results)
     except Exception as error:  # somebody's function may raise anything
         raise InvalidArgumentError(
-            f"figure {name!r} cannot be made of study {results.study.name!r} ({type(error).__name__}: {error})"
+            f"figure {name!r} cannot be drawn for study {results.study.name!r} ({type(error).__name__}: {error})"
         ) from error
     charts = made.charts if isinstance(made, Gallery) else (made,)
     if made is None or (isinstance(made, Gallery | Chart) and all(isinstance(chart, Chart) for chart in charts)):

@@ -29,7 +29,7 @@ def write(studies: Sequence[StudyResults], folder: str | Path, *, compare: bool 
         raise InvalidArgumentError("studies is empty, but a report needs at least one study")
     if compare and len(studies) != 2:
         raise InvalidArgumentError(
-            f"{len(studies)} studies were given, but two are compared: apical report A B --compare"
+            f"{len(studies)} studies were given, but a comparison needs two: apical report A B --compare"
         )
     target = Path(folder)
     studies = [displayed(results) for results in studies]

@@ -64,7 +64,7 @@ def align(ids_a: Ids, ids_b: Ids) -> NDArray[np.intp]:
     if len(missing) or len(extra):
         example = (missing if len(missing) else extra)[0]
         raise InvalidArgumentError(
-            f"the two have different samples ({len(missing)} are only in a, {len(extra)} only in b, e.g. {example!s}): "
+            f"a and b have different samples ({len(missing)} are only in a, {len(extra)} only in b, e.g. {example!s}): "
             "a paired statistic needs the same test samples"
         )
     by_a, by_b = np.argsort(a, kind="stable"), np.argsort(b, kind="stable")

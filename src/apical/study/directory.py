@@ -239,7 +239,7 @@ def _read_header(directory: Path) -> Header:
     study, tune_trials = values.get("study"), values.get("tune_trials")
     if known != FORMAT or not isinstance(study, dict) or not _countable(tune_trials):
         raise StudyError(
-            f"{path} is damaged: move it away and run the same study in {directory} again, its trials are found again"
+            f"{path} is damaged: move it away and run the same study in {directory} again; its trials are safe"
         )
     return Header(study, tune_trials, str(values.get("created", "")))
 
@@ -285,7 +285,7 @@ def open_for(study: Study, directory: Path, tune_trials: int | None, *, limits: 
         new = not (directory / STUDY).exists()
         there = [name for name in files.names(directory) if not name.startswith(f".{STUDY}.")] if new else []
         if there and not any((directory / name).is_dir() for name in FOLDERS):
-            raise StudyError(f"{directory} has other things in it, and no study: choose an empty or new folder with -d")
+            raise StudyError(f"{directory} has other files in it, but no study: choose an empty or new folder with -d")
     if new:
         Store.create(directory, Header(study.to_dict(), tune_trials or study.tune_trials), limits=limits)
     store = Store.open(directory, limits=limits)
@@ -295,8 +295,8 @@ def open_for(study: Study, directory: Path, tune_trials: int | None, *, limits: 
     if faults := [*differences(known, study), *_tuning(store.header.tune_trials, tune_trials)]:
         raise StudyError(
             f"{directory} holds the study {known.name!r}, and this one differs: {'; '.join(faults[:5])}"
-            f"{f'; and {len(faults) - 5} more' if len(faults) > 5 else ''}. More parts, rows and trials may join a "
-            "directory, but what is there stays as it is: choose another directory with -d"
+            f"{f'; and {len(faults) - 5} more' if len(faults) > 5 else ''}. You can add parts, rows and trials to a "
+            "directory, but not change what is there: choose another directory with -d"
         )
     if known != study:
         store.rewrite(Header(study.to_dict(), store.header.tune_trials))
@@ -314,7 +314,7 @@ def differences(known: Study, wanted: Study) -> list[str]:
         if getattr(wanted, name) != getattr(known, name)
     ]
     if wanted.question != known.question:
-        faults.append("the question is another one, and it is fixed before the first trial")
+        faults.append("the question differs, and it is fixed before the first trial")
     if wanted.trials < known.trials:
         faults.append(f"trials were {known.trials} and are {wanted.trials}")
     parts = {part.name: part.model_dump(mode="json") for part in wanted.parts}
@@ -337,4 +337,4 @@ def _changed(what: str, old: Mapping[str, Any], new: Mapping[str, Any] | None, w
 def _tuning(known: int, wanted: int | None) -> list[str]:
     if wanted is None or wanted == known:
         return []
-    return [f"settings were compared by {known} trials each and are by {wanted}"]
+    return [f"tune_trials was {known} and is {wanted}"]

@@ -187,7 +187,7 @@ class Driver:
             lease = self.store.leases.acquire(digest) if self._deaths[digest] >= MAX_DEATHS else None
             if lease is not None:
                 if not self.store.settled(digest):
-                    self.store.fail(digest, f"{MAX_DEATHS} workers died over it, perhaps for want of memory", "")
+                    self.store.fail(digest, f"{MAX_DEATHS} workers died while they ran it, perhaps out of memory", "")
                 lease.release()
 
 

@@ -184,8 +184,8 @@ def _opened(target: Path, given: list[Store]) -> Store:
             )
         if store.header.tune_trials != stores[0].header.tune_trials:
             raise StudyError(
-                f"{store.directory} cannot be merged into {target}: its settings were compared by "
-                f"{store.header.tune_trials} trials, and there by {stores[0].header.tune_trials}"
+                f"{store.directory} cannot be merged into {target}: its tune_trials is "
+                f"{store.header.tune_trials}, but that of the others is {stores[0].header.tune_trials}"
             )
     return open_for(largest, target, stores[0].header.tune_trials)
 

@@ -216,13 +216,13 @@ class Study(_Frozen):
     def _consistent(self) -> Self:
         """Parts, rows and groups that name each other are there, each once."""
         if len(self._parts) < len(self.parts) or len(self._rows) < len(self.rows):
-            raise ValueError("a part or row is there twice")
+            raise ValueError("a part or row occurs twice")
         groups = {group.name for group in self.groups}
         for row in self.rows:
             if row.part not in self._parts or not row.key.startswith(f"{row.part}/"):
-                raise ValueError(f"row {row.key!r} is of part {row.part!r}, which is not there, or not its own")
+                raise ValueError(f"row {row.key!r} names part {row.part!r}, which does not exist or is not in its key")
             if row.group is not None and row.group not in groups and not row.quoted:
-                raise ValueError(f"row {row.key!r} is of the group {row.group!r}, which is not there")
+                raise ValueError(f"row {row.key!r} is in group {row.group!r}, which does not exist")
             source = self._parts[row.part].tuned_on
             if source is not None and not row.quoted and f"{source}/{row.name}" not in self._rows:
                 raise ValueError(f"row {row.key!r} is tuned on part {source!r}, which has no such row")
@@ -311,7 +311,7 @@ class Study(_Frozen):
             fault = error.errors(include_url=False)[0]
             where = ".".join(map(str, fault["loc"]))[:NAME]
             said = f"{where}: {fault['msg']}" if where else fault["msg"].removeprefix("Value error, ")
-            raise StudyError(f"{origin} is not a study as apical writes it: {said}") from error
+            raise StudyError(f"{origin} is not a valid study: {said}") from error
 
     @cached_property
     def digest(self) -> str:

@@ -123,12 +123,12 @@ def plan(study: Study, *, tune_trials: int | None = None) -> Plan:
     """The plan of a study; `tune_trials` trials decide between the settings of a row, if not those that it says."""
     tune_trials = study.tune_trials if tune_trials is None else tune_trials
     if tune_trials < 1:
-        raise InvalidArgumentError(f"tune_trials is {tune_trials}, but at least one trial must tune")
+        raise InvalidArgumentError(f"tune_trials is {tune_trials}, but must be at least 1")
     planned, most = Plan(study, tune_trials), limit("trials")
     if planned.count > most:
         raise StudyError(
-            f"the study {study.name!r} has {planned.count:,} trials, with those that tune, and at most {most:,} are "
-            f"planned: {raise_it('trials', planned.count)}"
+            f"the study {study.name!r} has {planned.count:,} trials with those that tune, but at most {most:,} are "
+            f"allowed: {raise_it('trials', planned.count)}"
         )
     study.enable()
     return planned

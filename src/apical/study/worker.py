@@ -54,7 +54,7 @@ def work(job: Job, context: Context) -> list[Outcome]:
     """Do a job; trials that are finished, or leased by others, are skipped. An exception becomes an outcome."""
     if not _WORKING.acquire(blocking=False):
         raise StudyError(
-            "this process is at work on another job, and both would draw from torch's one random state: an engine runs "
+            "this process runs another job, and both would share torch's global random state: an engine runs "
             "one job at a time per process, so give each worker a process of its own"
         )
     try:

@@ -65,8 +65,8 @@ class Subject:
         how = self.split.input
         if not isinstance(how, Images) or how.sigma:
             raise TrainingError(
-                f"these samples are {type(how).__name__}, but corruptions, far-away inputs and attacks are of images "
-                "without noise: leave them out"
+                f"these samples are {type(how).__name__}, but robustness is measured only on images without "
+                "noise: leave robustness out"
             )
         return how
 
@@ -270,7 +270,7 @@ def _trained(spec: TrialSpec, how: Execution) -> nn.Module:
     with tempfile.TemporaryDirectory() as folder:
         result = run(spec, how, folder)
         if result.state == "stopped":
-            raise TrainingError(f"the network that inputs are transferred from was stopped: {result.reason}")
+            raise TrainingError(f"the source network of the transfer attack was stopped: {result.reason}")
         return result.network()
 
 

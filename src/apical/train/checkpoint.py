@@ -55,13 +55,13 @@ def read_facts(path: Path) -> dict[str, Any]:
     header = _header(path)
     meta = header.get("__metadata__")
     if not isinstance(meta, dict) or meta.get("format") != FORMAT or not isinstance(meta.get("facts"), str):
-        raise CheckpointError(f"{path} is a safetensors file, but no checkpoint of apical ({FORMAT!r} is not in it)")
+        raise CheckpointError(f"{path} is a safetensors file, but not a checkpoint of apical ({FORMAT!r} is not in it)")
     try:
         facts = files.parse_json(meta["facts"])
     except ValueError as error:
         raise damaged(path, error) from error
     if not isinstance(facts, dict):
-        raise damaged(path, "its facts are no table")
+        raise damaged(path, "its facts are not a JSON object")
     return facts
 
 
@@ -104,7 +104,7 @@ def check_fit(target: Mapping[str, Tensor], source: Mapping[str, Tensor], *, wha
     """Refuse tensors whose names, shapes or dtypes do not agree with those of `target`."""
     missing, strange = sorted(target.keys() - source.keys()), sorted(source.keys() - target.keys())
     if missing or strange:
-        raise CheckpointError(f"{what} does not fit: it lacks {missing[:3]} and has the unknown {strange[:3]}")
+        raise CheckpointError(f"{what} does not fit: {missing[:3]} are missing and {strange[:3]} are unexpected")
     for name, tensor in target.items():
         given = source[name]
         if given.shape != tensor.shape or given.dtype != tensor.dtype:

@@ -60,7 +60,7 @@ class TestResult:
         try:
             check_outputs(arrays)
         except ValueError as error:
-            raise CheckpointError(f"{path} is not what `evaluate` writes: {error}") from error
+            raise CheckpointError(f"{path} was not written by `evaluate`: {error}") from error
         scores = _scores(arrays["outputs"], arrays["labels"]) | _measured(arrays, path)
         known = {name: arrays[name] for name in ("ids", "labels", "outputs")}
         return cls(directory=Path(directory), **known, scores=scores)
@@ -70,7 +70,7 @@ def _measured(arrays: Mapping[str, NDArray[Any]], path: Path) -> dict[str, float
     """What the trial's `robustness` asked for, from the arrays `names` and `values`."""
     names, values = arrays.get("names", np.array([], np.str_)), arrays.get("values", np.array([], np.float64))
     if names.dtype.kind != "U" or values.dtype.kind != "f" or names.shape != values.shape or names.ndim != 1:
-        raise CheckpointError(f"{path} is not what `evaluate` writes: names and values do not fit each other")
+        raise CheckpointError(f"{path} was not written by `evaluate`: names and values do not fit each other")
     return dict(zip(names.tolist(), values.tolist(), strict=True))
 
 
@@ -134,7 +134,7 @@ def _open_once(folder: Path, weights: str) -> None:
 
 def _again(folder: Path) -> AlreadyEvaluatedError:
     return AlreadyEvaluatedError(
-        f"the test split was opened for {folder} before, and it is opened once: TestResult.load reads what was stored"
+        f"{folder} was evaluated before, and the test split is opened once: TestResult.load reads the result"
     )
 
 
@@ -224,7 +224,7 @@ def _as_stored(result: TrialResult) -> Iterator[None]:
         if isinstance(error, ApicalError):
             raise
         raise CheckpointError(
-            f"the network of {result.directory} does not work as its result says: {files.one_line(error)}"
+            f"the network of {result.directory} does not match its result: {files.one_line(error)}"
         ) from error
 
 
@@ -253,7 +253,7 @@ def _predicted(network: nn.Module, inputs: torch.Tensor, names: list[str], resul
     with torch.no_grad(), _as_stored(result):
         outputs = losses.find(result.spec.loss).answer(network(inputs).float())
         if classes is not None and outputs.shape != (len(inputs), len(classes)):
-            raise ValueError(f"{tuple(outputs.shape)} answers for {len(classes)} classes")
+            raise ValueError(f"outputs of shape {tuple(outputs.shape)} for {len(classes)} classes")
     if classes is None:
         rows = outputs.reshape(len(inputs), -1).tolist()
         return [Prediction(name, None, tuple(row)) for name, row in zip(names, rows, strict=False)]

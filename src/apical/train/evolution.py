@@ -83,7 +83,7 @@ class Evolution:
         """Put back what `tensors` gave."""
         own = self.tensors()
         if own.keys() != tensors.keys() or any(own[name].shape != t.shape for name, t in tensors.items()):
-            raise CheckpointError("the checkpoint holds another evolution strategy than that of the trial: delete it")
+            raise CheckpointError("the checkpoint belongs to another evolution strategy than the trial: delete it")
 
 
 def gradient(first: Tensor, second: Tensor, noise: Tensor, sigma: float) -> Tensor:

@@ -53,7 +53,7 @@ class Loss:
     def gradients(self, outputs: "Tensor", labels: "Tensor") -> "tuple[Tensor, Tensor]":
         """The losses, and the gradient of each in its outputs, written out: a graph takes longer than it."""
         if self.gradient_of_each is None:
-            raise TrainingError(f"loss {self.name!r} has no gradient by hand and cannot be stacked: train alone")
+            raise TrainingError(f"loss {self.name!r} has no gradient_of_each and cannot be stacked: train alone")
         return self.gradient_of_each(outputs, labels)
 
     def answer(self, outputs: "Tensor") -> "Tensor":

@@ -362,5 +362,5 @@ def _named(metric: Metric, function: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise TrainingError(
-            f"{function} of metric {metric.name!r} gives no number ({type(error).__name__}: {error})"
+            f"{function} of metric {metric.name!r} does not return a number ({type(error).__name__}: {error})"
         ) from error

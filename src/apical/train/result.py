@@ -132,7 +132,7 @@ def check_outputs(arrays: Mapping[str, Any]) -> None:
     if labels.ndim < 1 or not 0 < len(ids) == len(labels) == len(outputs):
         raise ValueError(f"it has {ids.shape} ids, {labels.shape} labels and {outputs.shape} outputs")
     if kinds[1] in "iu" and (labels.ndim != 1 or outputs.ndim != 2 or not _within(labels, outputs.shape[1])):
-        raise ValueError(f"its labels are no classes of the {outputs.shape} outputs")
+        raise ValueError(f"its labels are not classes of outputs of shape {outputs.shape}")
     if kinds[1] == "f" and labels.size != outputs.size:
         raise ValueError(f"it has {labels.shape} labels for {outputs.shape} outputs")
 

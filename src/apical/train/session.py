@@ -194,7 +194,7 @@ class Session:
         if facts.get("spec") != self.spec.digest:
             raise CheckpointError(f"{path} belongs to another trial: choose another folder, or delete this one")
         if facts.get("data") != self.identity:
-            raise CheckpointError(f"{path} saw other data than {self.spec.data} holds now: choose another folder")
+            raise CheckpointError(f"{self.spec.data} has changed since {path} was written: choose another folder")
         missing = self._facts().keys() - facts.keys()
         if missing:
             raise checkpoint.damaged(path, f"it lacks {', '.join(sorted(missing))}")

@@ -110,7 +110,7 @@ def _open_data(spec: TrialSpec, how: Execution, changes: tuple[Corruption, ...])
     if data.partial != spec.partial:
         raise TrainingError(
             f"{spec.data} is {data.partial or 'whole'!r}, but the trial says partial={spec.partial!r}: "
-            f"give partial={data.partial!r}, so that the mark enters the trial's identity"
+            f"give partial={data.partial!r}, which is part of the trial's digest"
         )
     for name, allowed in (("loss", losses.names(data.task)), ("metric", metrics.names(data.task))):
         if getattr(spec, name) not in allowed:

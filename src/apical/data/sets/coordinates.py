@@ -78,7 +78,7 @@ def sound(data: bytes, *, origin: object) -> NDArray[np.float32]:
     if rate > RATE:
         values = imports.optional("scipy.signal", extra="lab").resample_poly(values, RATE, rate)
     if len(values) < 8 or not np.abs(values).max() > 0:
-        raise DataError(f"{origin} has {len(values)} samples, or silence alone: give a recording")
+        raise DataError(f"{origin} has {len(values)} samples or is silent: give a recording")
     return np.asarray(values, np.float32)
 
 
@@ -136,8 +136,8 @@ def build_clip(name: str, folder: Path, draft: Draft) -> None:
     data = read_file(folder / file, limit=FILE_LIMIT)
     if not draft.partial and (digest := hashlib.sha256(data).hexdigest()) != sha256:
         raise DataError(
-            f"{folder / file} is not that of alsa-utils: its sha256 is {digest[:12]}..., expected {sha256[:12]}...; "
-            "fetch it again, or say with --partial (partial=True) that another recording is meant"
+            f"{folder / file} is not alsa-utils' file: its sha256 is {digest[:12]}..., expected {sha256[:12]}...; "
+            "fetch it again, or add --partial (partial=True) to use another recording"
         )
     made = places_in_time(balanced(loudest(sound(data, origin=folder / file), VOICE_POINTS)))
     draft.save("inputs", made.inputs)
@@ -181,7 +181,7 @@ RECIPES = (
             _PIXELS,
             name=f"{name}-{size}",
             store=f"{name}-{size}",
-            description=f"the pixels of {what}, {size} x {size}: place to colour",
+            description=f"the pixels of {what}, {size} x {size}: position to colour",
             licence=licence,
             citation=citation,
             counts=(size * size // 4, size * size // 4, size * size // 2),
@@ -194,7 +194,7 @@ RECIPES = (
             _TONES,
             name=name,
             store=name,
-            description=f"a signal of ten sines, {turns[0]} to {turns[-1]} periods: place to value",
+            description=f"a signal of ten sines, {turns[0]} to {turns[-1]} periods: position to value",
         )
         for name, turns in TONES.items()
     ),

@@ -31,7 +31,7 @@ def parse_name(name: str) -> tuple[str, str]:
     """(actor, emotion) from actor_sentence_emotion_level.wav."""
     match = NAME.fullmatch(name)
     if match is None:
-        raise DataError(f"{name!r} is not named as CREMA-D's clips are, like 1001_DFA_ANG_XX.wav")
+        raise DataError(f"{name!r} is not the name of a CREMA-D clip, such as 1001_DFA_ANG_XX.wav")
     return match[1], match[3]
 
 

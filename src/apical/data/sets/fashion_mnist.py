@@ -132,11 +132,11 @@ def read_idx_bytes(path: Path) -> bytes:
 def parse_idx(data: bytes, *, origin: object = "IDX data") -> NDArray[np.uint8]:
     """The array in IDX bytes; the header must promise exactly what follows it."""
     if len(data) < 4 or data[0] or data[1] or data[2] != UNSIGNED_BYTE or not 1 <= data[3] <= 4:
-        raise DataError(f"{origin} does not start as IDX of unsigned bytes does (got {data[:4].hex() or 'nothing'})")
+        raise DataError(f"{origin} has no IDX header of unsigned bytes (got {data[:4].hex() or 'nothing'})")
     start = 4 + 4 * data[3]
     if len(data) < start:
         raise DataError(f"{origin} ends within its IDX header: it is truncated")
     shape = tuple(int(n) for n in np.frombuffer(data, ">u4", count=data[3], offset=4))
     if prod(shape) != len(data) - start:
-        raise DataError(f"{origin} promises {prod(shape):,} values and holds {len(data) - start:,}: fetch it again")
+        raise DataError(f"{origin} declares {prod(shape):,} values but holds {len(data) - start:,}: fetch it again")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)

@@ -82,7 +82,7 @@ def truth(path: Path) -> list[int]:
     refuse_placeholder(data, path)
     fields = data.split()
     if not fields or not all(f.isdigit() and len(f) <= 4 and 1 <= int(f) <= CLASSES for f in fields):
-        raise DataError(f"{path} must hold one number from 1 to {CLASSES} a line: it is damaged")
+        raise DataError(f"{path} must hold one number from 1 to {CLASSES} per line: it is damaged")
     return [int(f) for f in fields]
 
 
@@ -103,11 +103,11 @@ def validation_files(
         match = NAME.fullmatch(path.name)
         if match is None or not 1 <= int(match[1]) <= len(ids):
             raise DataError(
-                f"{path} is not named as ImageNet's validation images are, like ILSVRC2012_val_00000001.JPEG"
+                f"{path} is not the name of an ImageNet validation image, such as ILSVRC2012_val_00000001.JPEG"
             )
         wnid = wnids[ids[int(match[1]) - 1]]
         if path.parent.name in rank and path.parent.name != wnid:
-            raise DataError(f"{path} lies in {path.parent.name}, but the devkit says that it shows {wnid}")
+            raise DataError(f"{path} is in {path.parent.name}, but the devkit labels it {wnid}")
         images.append((path, rank[wnid]))
     return images
 

@@ -61,7 +61,7 @@ def read_part(folder: Path, *, sha256: str | None = None) -> list[tuple[str, str
     if sha256 is not None and digest != sha256:
         raise DataError(
             f"{path} is not MOROCO's: sha256 {digest[:12]}..., expected {sha256[:12]}...; fetch it again, "
-            "or say --partial if a subset is meant"
+            "or add --partial to use a subset"
         )
     label_path = folder / "dialect_labels.txt"
     dialects = parse_lines(read_file(label_path, limit=LIMIT), origin=label_path)

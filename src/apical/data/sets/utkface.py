@@ -32,7 +32,7 @@ def parse_name(name: str) -> tuple[int, int]:
     """(age, gender) from age_gender_race_timestamp.jpg.chip.jpg; gender 0 is male, 1 is female."""
     match = NAME.fullmatch(name)
     if match is None or not 1 <= int(match[1]) <= 116:
-        raise DataError(f"{name!r} is not named as UTKFace's images are, like 26_1_2_20170116184024662.jpg.chip.jpg")
+        raise DataError(f"{name!r} is not the name of a UTKFace image, such as 26_1_2_20170116184024662.jpg.chip.jpg")
     return int(match[1]), int(match[2])
 
 

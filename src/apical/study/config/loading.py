@@ -97,7 +97,7 @@ def _study(table: StudyTable, document: Document, sets: Sequence[str]) -> Study:
     if all(row.quoted for row in rows):
         raise StudyError(f"{document.origin}: no row is left to train: see only_parts, only_rows and quoted")
     if table.form == "curve" and any(row.x is None and part.x is None for part in parts for row in written):
-        raise StudyError(f"{document.origin}: a curve needs the place of each part or row on its axis: give them x")
+        raise StudyError(f"{document.origin}: a curve needs a position for each part or row: give each one x")
     changes = [f"changed on the command line: {text}" for text in sets]
     extended = [f"a variant of {table.extends}"] if table.extends else []
     name = table.name or toml.slug(document.name)

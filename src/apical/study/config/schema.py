@@ -246,7 +246,7 @@ class PartTable(_Table):
 
 
 class RowTable(_Table):
-    """One unit, in all parts or in those that `parts` names (* stands for any letters)."""
+    """One unit, in all parts or in those that `parts` names (* matches any characters)."""
 
     unit: UnitText
     name: Annotated[Slug | None, Field(description="what keys call the row; made of the unit if left out")] = None
@@ -293,7 +293,7 @@ class QuestionTable(_Table):
     against: Annotated[list[Slug], Field(min_length=1, description="the rows that it is compared with"), few("rows"),
                        AfterValidator(check_distinct)]  # fmt: skip
     parts: Annotated[
-        list[Name], Field(min_length=1, description="where it is compared; * stands for any letters"), few("parts")
+        list[Name], Field(min_length=1, description="where it is compared; * matches any characters"), few("parts")
     ] = ["*"]
     metric: Annotated[Text | None, Field(description="the metric that decides; the parts' own, if left out")] = None
     reaches: Annotated[Number | None, Field(description="a trial counts 1 where its metric reaches this, else 0")] = (

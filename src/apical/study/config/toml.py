@@ -207,7 +207,7 @@ def read(name: str | Path) -> Document:
 def _read(name: str | Path, *, folder: Path | None, chain: tuple[Path, ...]) -> Document:
     path = _find(name, folder)
     if path in chain or len(chain) > DEEPEST:
-        raise StudyError(f"{path} extends itself, through {' and '.join(map(str, chain))}: break the circle")
+        raise StudyError(f"{path} extends itself, through {' and '.join(map(str, chain))}: remove one `extends`")
     document = parse(_text(path), origin=str(name) if path in shipped().values() else str(path))
     document.name, document.path = path.stem, path
     document.shipped = path.stem if path in shipped().values() else ""

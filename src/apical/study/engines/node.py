@@ -81,7 +81,8 @@ def _check(place: Place) -> None:
     host = socket.gethostname()
     if place.version != __version__:
         raise StudyError(
-            f"node {host} has apical {__version__}, and the driver has {place.version}: install the same on every node"
+            f"node {host} has apical {__version__}, and the driver has {place.version}: "
+            "install the same version on every node"
         )
     if not place.seen():
         raise StudyError(

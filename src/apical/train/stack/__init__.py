@@ -55,7 +55,7 @@ def unstackable_reason(spec: TrialSpec, execution: Execution | None = None) -> s
     if not kinds.stackable(spec.unit):
         return f"unit {spec.unit!r} cannot be stacked: it draws noise, or is not registered with stack=True"
     if not losses.find(spec.loss).stacks:
-        return f"loss {spec.loss!r} has no gradient by hand and cannot be stacked"
+        return f"loss {spec.loss!r} has no gradient_of_each and cannot be stacked"
     if spec.optimiser not in OPTIMISERS or spec.clip is not None:
         return f"trials with optimiser={spec.optimiser!r}, clip={spec.clip} cannot be stacked, only Adam without clip"
     if spec.precision != "32" or spec.augment:

@@ -115,7 +115,7 @@ class StackSession:
                 if not torch.allclose(one, other, rtol=1e-3, atol=1e-4 * _scale(other), equal_nan=True):
                     raise TrainingError(
                         f"a stack of {self.spec.model!r} gives other values than the trial alone ({what}, unit "
-                        f"{self._units[i]!r}, loss {self.spec.loss!r}): register what is your own in it without "
+                        f"{self._units[i]!r}, loss {self.spec.loss!r}): register your own parts of it without "
                         "stacks=True (a unit: stack=True, a loss: gradient_of_each), or fix it"
                     )
 
@@ -307,7 +307,7 @@ class StackSession:
     def _restore(self, stored: checkpoint.Checkpoint) -> None:
         facts = stored.facts
         if facts["data"] != self.identity:
-            raise CheckpointError(f"{self.path} saw other data than {self.spec.data} holds now: delete it")
+            raise CheckpointError(f"{self.spec.data} has changed since {self.path} was written: delete it")
         own = {**self.network.parameters.tensors(), "steps": self.optimiser.steps, "loss_sum": self.loss_sum}
         copy_into(own, stored.tensors, what=str(self.path))
         for member, best, dynamics in zip(self.members, facts["best"], facts["dynamics"], strict=True):
