@@ -550,7 +550,7 @@ def open_image(data: bytes, *, origin: object, mode: str | None = "RGB") -> "Ima
     name = next((name for start, name in DECODERS.items() if data.startswith(start)), None)
     if name is None:
         kinds = ", ".join(dict.fromkeys(DECODERS.values())).upper()
-        raise DataError(f"{origin} is damaged or not an image: its first bytes match no {kinds} file")
+        raise DataError(f"{origin} is a damaged image, or not an image: its first bytes match no {kinds} file")
     try:
         image: Image = _decoder(name)(io.BytesIO(data))
         if image.width * image.height > most:
