@@ -108,7 +108,7 @@ def test_what_is_wrong_is_one_sentence(spec, texts, sentence):
 
 def test_data_without_images_is_refused(tmp_path):
     spec = TrialSpec(data="xor", model="mlp-1", epochs=1, batch=4, dims={"hidden": 2}, robustness=["corruptions"])
-    with pytest.raises(TrainingError, match="these samples are Numbers, but corruptions"):
+    with pytest.raises(TrainingError, match="these samples are Numbers, but robustness is measured only on images"):
         evaluate(run(spec, ONE_THREAD, tmp_path / "xor"))
 
 
