@@ -213,7 +213,7 @@ def check_verdict(f: Finding) -> None:
     half = scipy_stats.t.ppf(0.975, d.degrees) * d.deviation / np.sqrt(d.seeds)
     assert (d.low, d.high) == (pytest.approx(d.difference - half), pytest.approx(d.difference + half))
     if d.deviation <= 1e-9 * abs(d.difference):
-        assert f.verdict == ("unclear" if d.difference else "same")
+        assert f.verdict == "unclear"
     elif d.low > 0:
         assert f.verdict == "better"
     elif d.high < 0:

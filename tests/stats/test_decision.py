@@ -66,6 +66,33 @@ def test_the_four_verdicts(gap: float, deviation: float, verdict: str) -> None:
     assert turned.verdict == verdict
 
 
+@pytest.mark.parametrize("difference", [0.0, 0.001, 0.7, -0.7])
+def test_a_difference_that_is_the_same_for_every_seed_decides_nothing(difference: float) -> None:
+    decision = stats.decide(np.arange(5) + difference, np.arange(5.0), margin=1.0)
+    assert decision.verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "seeds", "verdict"),
+    [
+        (0, 0, 200, "negligible"),  # at most 1.5 % of all starts solve it
+        (0, 0, 2, "inconclusive"),  # two starts say nothing
+        (1, 1, 200, "negligible"),
+        (1, 0, 200, "supported"),
+        (0, 1, 200, "contradicted"),
+        (1, 0, 2, "inconclusive"),
+    ],
+)
+def test_starts_that_all_end_alike_have_the_exact_interval_of_a_share(
+    ours: float, theirs: float, seeds: int, verdict: str
+) -> None:
+    decision = stats.decide([ours] * seeds, [theirs] * seeds, margin=0.15, span=1.0)
+    bound = reference.binomtest(0, seeds).proportion_ci(confidence_level=0.90).high  # one-sided at 0.95
+    assert decision.verdict == verdict
+    assert decision.low == pytest.approx(ours - theirs - bound * (1 + ours - theirs))
+    assert decision.high == pytest.approx(ours - theirs + bound * (1 - ours + theirs))
+
+
 def test_errors_come_as_often_as_the_level_says() -> None:
     """5,000 studies without a difference, and with one just as large as the margin."""
     random = np.random.default_rng(4)
@@ -125,6 +152,8 @@ def test_what_cannot_be_decided_is_one_sentence() -> None:
         stats.decide([1.0], [2.0], margin=0.2)
     with pytest.raises(InvalidArgumentError, match="margin is 0, but must be above 0"):
         stats.decide([1.0, 2.0], [2.0, 1.0], margin=0)
+    with pytest.raises(InvalidArgumentError, match="span is 1.0, but must be at least the range of the scores"):
+        stats.decide([1.0, 3.0], [1.0, 1.0], margin=0.2, span=1.0)
     with pytest.raises(InvalidArgumentError, match="at least two rows of scores with the same"):
         stats.pool({"a": [1.0, 2.0], "b": [1.0, 2.0, 3.0]})
     with pytest.raises(InvalidArgumentError, match="seeds x samples"):

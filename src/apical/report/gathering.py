@@ -410,7 +410,7 @@ def gains_caption(section: Section) -> str:
         said.append("Gains: means over trials with equal seeds, with 95 % intervals; bold where the row is better.")
         said += _unequal(section)
         said.append("If no row differed from its baseline, about 1 in 20 would still be called better or worse.")
-        if any(d.verdict == "inconclusive" and d.low * d.high > 0 for d in decided):
+        if any(d.high - d.low <= 1e-8 * abs(d.difference) for d in decided):
             said.append(
                 "A difference that is the same for every seed has an interval without width, and decides nothing."
             )

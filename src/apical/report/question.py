@@ -130,7 +130,8 @@ def compared(
     seeds = sorted(a.keys() & b.keys())
     first, second = ([_score(q, metric, own[seed]) for seed in seeds] for own in (a, b))
     larger = metric.larger_is_better or q.reaches is not None
-    decision = stats.decide(first, second, margin=q.effect, larger_is_better=larger)
+    span = None if q.reaches is None else 1.0
+    decision = stats.decide(first, second, margin=q.effect, larger_is_better=larger, span=span)
     shown = ACCURACY if q.reaches is not None else metric
     mean_a, mean_b = (show(shown, sum(values) / len(values)) for values in (first, second))
     ours = f"{show(shown, decision.difference, sign=True)} {between(shown, decision.low, decision.high)}"

@@ -88,13 +88,17 @@ def decide(
     pooled: Pool | None = None,
     level: float = 0.95,
     larger_is_better: bool = True,
+    span: float | None = None,
 ) -> Decision:
     """Decide whether a is better than b; both have the same seeds in the same order.
 
     supported: the interval of the gain lies above 0. contradicted: below 0. negligible: the 90 % interval lies within
-    -margin and +margin. inconclusive: none of these, or a difference that is the same for every
-    seed, since so few seeds cannot tell how far it varies. The gain is a - b, or b - a where smaller scores are better;
+    -margin and +margin. inconclusive: none of these. The gain is a - b, or b - a where smaller scores are better;
     `pooled` is the variance of a `pool` that has both rows, else that of the differences is taken.
+
+    A difference that is the same for every seed has no variance to judge it by, and is inconclusive; but where all
+    scores lie within a known `span` (1 for shares, and for 0 and 1), its interval has in it what further seeds may
+    change: with n seeds, at most 1 - (1 - level)^(1/n) of all seeds have another difference (exact binomial bound).
     """
     first, second = pairs.check_pair(a, b)
     pairs.check_share("level", level)
@@ -103,28 +107,36 @@ def decide(
         raise InvalidArgumentError(f"a and b have {seeds} seeds, but a decision needs at least 2")
     if not margin > 0:
         raise InvalidArgumentError(f"margin is {margin}, but must be above 0")
+    if span is not None and (np.ptp(first) > span or np.ptp(second) > span):
+        raise InvalidArgumentError(f"span is {span}, but must be at least the range of the scores")
     gains = first - second if larger_is_better else second - first
     variance, degrees = (2 * pooled.variance, pooled.degrees) if pooled else (float(gains.var(ddof=1)), seeds - 1)
     mean, error = float(gains.mean()), sqrt(variance / seeds)
-
-    def half(share: float, spread: float) -> float:
-        return float(special.stdtrit(degrees, (1 + share) / 2)) * spread
-
-    low, high = mean - half(level, error), mean + half(level, error)
-    near = half(EQUIVALENCE, error)
-    beyond = half(level, sqrt(variance * (1 + 1 / seeds)))
-    verdict: Verdict = "inconclusive"
     varies = error > 1e-9 * abs(mean)
-    if low > 0 and varies:
+
+    def interval(share: float, spread: float) -> tuple[float, float]:
+        if span is not None and not varies:
+            others = 1 - (1 - share) ** (1 / seeds)
+            return mean - others * (span + mean), mean + others * (span - mean)
+        half = float(special.stdtrit(degrees, (1 + share) / 2)) * spread
+        return mean - half, mean + half
+
+    low, high = interval(level, error)
+    near = interval(EQUIVALENCE, error)
+    next_low, next_high = interval(level, sqrt(variance * (1 + 1 / seeds)))
+    verdict: Verdict = "inconclusive"
+    if not varies and span is None:
+        pass
+    elif low > 0:
         verdict = "supported"
-    elif high < 0 and varies:
+    elif high < 0:
         verdict = "contradicted"
-    elif -margin < mean - near and mean + near < margin:
+    elif -margin < near[0] and near[1] < margin:
         verdict = "negligible"
     p = 2 * float(special.stdtr(degrees, -abs(mean) / error)) if error else float(mean == 0)
     return Decision(
         verdict=verdict, difference=mean, low=low, high=high, p_value=p, seeds=seeds, deviation=sqrt(variance),
-        degrees=degrees, pooled=pooled is not None, next_low=mean - beyond, next_high=mean + beyond,
+        degrees=degrees, pooled=pooled is not None, next_low=next_low, next_high=next_high,
     )  # fmt: skip
 
 
