@@ -166,7 +166,8 @@ def check_run(made: Made) -> None:
     waiting = f", {made.untested} of them not tested yet" if made.untested else ""
     assert said == f"{expected}{waiting}" + (f", {failed} failed" if failed else "")
     assert made.page.count("not tested yet") == (2 if made.untested else 0)
-    so_far = [f"So far ({total - failed - planned} of {total} trials): "] if planned and any(made.tests.values()) else []
+    partial = planned and any(made.tests.values())
+    so_far = [f"So far ({total - failed - planned} of {total} trials): "] if partial else []
     assert re.findall(r"So far \([^)]*\): ", made.page) == so_far
     assert ("Quick variant." in made.page) == (study.quick and not made.paper)
     begun = total - made.states["planned"]
