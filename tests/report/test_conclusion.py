@@ -11,7 +11,7 @@ from scipy import stats as scipy_stats
 
 from apical import study as studies
 from apical.errors import InvalidArgumentError, StudyError
-from apical.report.conclusion import MARGIN, Finding, conclude
+from apical.report.conclusion import MARGIN, Conclusion, Finding, conclude
 from apical.study.model import Study
 from apical.study.results import RowResults, SettingResults, StudyResults, TrialRecord
 from apical.train import TrialSpec
@@ -117,6 +117,17 @@ def test_differences_without_a_spread_are_not_called_measurable() -> None:
     assert "not measurably better" in sentence({"relu": [0.5, 0.5], "ada": [0.75, 0.75]})
 
 
+def test_what_was_run_tells_failures_and_trials_that_are_not_there_yet() -> None:
+    study = study_of(("relu", "ada"))
+    values = {"part-0/relu": {0: 0.9, 1: 0.91}, "part-0/ada": {0: 0.95}}
+    run = conclude(results_of(study, values, failed=[("part-0/ada", 1)], planned=2)).run
+    assert run.endswith("; 3 of 6 trials so far, 1 failed.")
+    run = conclude(results_of(study, values, failed=[("part-0/ada", 1), ("part-0/ada", 2), ("part-0/relu", 2)])).run
+    assert run.endswith("; 3 of 6 trials done, 3 failed.")
+    values = {key: dict.fromkeys(range(3), 0.9) for key in values}
+    assert conclude(results_of(study, values)).run.endswith("; 3 trials each, 6 in all.")
+
+
 def test_errors_count_the_other_way_round() -> None:
     said = sentence({"relu": [6.0, 6.2, 6.1], "ada": [5.0, 5.21, 5.1]}, metric="mae")
     assert said.startswith("ADA is better than ReLU by 1")
@@ -189,11 +200,15 @@ def test_the_sentence_agrees_with_the_numbers(seed: int) -> None:
         assert by_name[first].verdict == word
         top = max((f for f in told.findings if f.verdict == word), key=lambda f: abs(f.decision.difference))
         assert by_name[first].decision.difference == top.decision.difference
-        numbers = re.search(rf"{word}[^;]*?{NUMBER}[^(;]*in test \w+ \(95 % interval {NUMBER} to {NUMBER}", said)
+        brief = word == "worse" and verdicts["better"]  # the sentence has named the metric
+        amount = r"\(" if brief else r"[^(;]*in test \w+ \(95 % interval "
+        numbers = re.search(rf"{word}[^;]*?{NUMBER}(?: points)? ?{amount}{NUMBER} to {NUMBER}", said)
         ends = sorted((sign * top.decision.low, sign * top.decision.high))
         for text, value in zip(numbers.groups(), (sign * top.decision.difference, *ends), strict=True):
             digits = 0.5 * 10.0 ** -len(text.partition(".")[2]) * 1.01
             assert float(text.replace("−", "-")) == pytest.approx(unit * value, abs=digits)
+    check_others(told, names)
+    check_counts(results, told)
     if "measurably better or worse" in said:
         assert not verdicts["better"]
         assert not verdicts["worse"]
@@ -206,6 +221,33 @@ def test_the_sentence_agrees_with_the_numbers(seed: int) -> None:
     assert ("too few trials to compare" in said) == bool(single and any(f.verdict for f in told.findings))
     bare = [f for f in told.findings if not f.scores]
     assert ("no result for" in said) == (0 < len(bare) < len(told.findings))
+
+
+def check_others(told: Conclusion, names: dict[str, str]) -> None:
+    """Beside a win, the rows without a difference are named where they are few, and counted otherwise."""
+    rest = [names[f.key] for f in told.findings if f.verdict in ("same", "unclear")]
+    wins = any(f.verdict == "better" for f in told.findings)
+    said = re.findall(r"; ([^;]*?) (is|are) not measurably different", told.sentence)
+    if not rest or not wins:
+        assert said == []
+        return
+    ((who, verb),) = said
+    assert verb == ("is" if len(rest) == 1 else "are")
+    assert sorted(re.split(r", | and ", who)) == sorted(rest if len(rest) <= 3 else [f"{len(rest)} others"])
+
+
+def check_counts(results: StudyResults, told: Conclusion) -> None:
+    """What was run is what the trials say, not what was planned."""
+    trials = [t for r in results.rows for t in r.trials]
+    done, failed = (sum(t.state == state for t in trials) for state in ("done", "failed"))
+    total = len(trials) + results.states["planned"]
+    said = told.run.partition("; ")[2]
+    if done == total:
+        assert re.fullmatch(rf"{results.study.trials} trials? each, {total} in all\.", said)
+    else:
+        end = "so far" if results.states["planned"] else "done"
+        assert said == f"{done} of {total} trials {end}{f', {failed} failed' if failed else ''}."
+    assert re.findall(r"So far \((.*?)\):", told.sentence) in ([], [f"{done} of {total} trials"])
 
 
 def check_verdict(f: Finding) -> None:

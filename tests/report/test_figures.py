@@ -180,6 +180,66 @@ def test_diamonds_are_explained_where_there_are_some(fashion, tmp_path, make) ->
     assert "Diamonds" not in figures.means(demo).caption
 
 
+OWN = """
+title = "Own"
+trials = 3
+[[parts]]
+name = "p"
+title = "MLP"
+data = "digits"
+model = "mlp-1"
+"""
+
+
+def means_of(skills: dict[str, float], folder, make):
+    folder.mkdir()
+    text = OWN + "".join(f'[[rows]]\nunit = "{unit}"\n' for unit in skills)
+    return figures.means(results_of(text, folder, make, lambda row: skills[row.partition("/")[2]]))
+
+
+def test_a_row_far_below_the_others_goes_beyond_the_axis_with_its_numbers(tmp_path, make) -> None:
+    skills = {"relu": 0.8, "tanh": 0.81, "gelu": 0.79, "rbf": 0.2}
+    gallery = means_of(skills, tmp_path / "far", make)
+    chart, narrow = gallery.charts
+    (far,) = chart.beyond
+    assert far.label == "RBF"
+    assert narrow.beyond == (far,)
+    assert chart.ends[0] > 70
+    assert "An arrow with numbers: the row lies far beyond the axis." in gallery.caption
+    for drawing in (draw_svg(c, PALETTE) for c in (chart, narrow)):
+        assert drawing.count(f">{far.text}<") == 1
+        assert drawing.count(f">{far.gain_text}<") == 1
+    assert far.text.startswith(f"{far.mean:.2f} (")
+    assert far.gain_text.endswith(" worse")
+
+
+@pytest.mark.parametrize(
+    "skills",
+    [
+        {"relu": 0.8, "tanh": 0.81, "gelu": 0.79, "rbf": 0.7},  # not so far
+        {"relu": 0.2, "tanh": 0.21, "gelu": 0.19, "rbf": 0.8},  # a win
+        {"relu": 0.2, "tanh": 0.81, "gelu": 0.79, "rbf": 0.8},  # the baseline
+        {"relu": 0.8, "rbf": 0.2},  # nothing to tell apart
+        {"relu": 0.8, "tanh": 0.81, "gelu": 0.2, "rbf": 0.2},  # half of the rows
+    ],
+)
+def test_other_rows_stay_on_the_axis(skills, tmp_path, make) -> None:
+    gallery = means_of(skills, tmp_path / "near", make)
+    chart = gallery.charts[0]
+    assert chart.beyond == ()
+    assert all(chart.ends[0] <= dot.mean <= chart.ends[1] for dot in chart.dots)
+    assert "beyond the axis" not in gallery.caption
+
+
+def test_a_study_with_several_baselines_says_which_pairs_are_compared(tmp_path, make) -> None:
+    said = "A row is compared with the baseline of its group (ReLU or PyNReLU); baselines have no gain."
+    pyramidal = {"relu": 0.8, "ada": 0.82, "pynrelu": 0.85, "pynada": 0.86}
+    gallery = means_of(pyramidal, tmp_path / "two", make)
+    assert said in gallery.caption
+    assert {dot.label for dot in gallery.charts[0].dots if dot.gain} == {"ADA", "PyNADA"}
+    assert "compared with" not in means_of({"relu": 0.8, "ada": 0.82}, tmp_path / "one", make).caption
+
+
 def test_dots_of_logical_functions_are_shares_of_trials_that_solve_them(tmp_path, make) -> None:
     study = studies.load("logic", quick=True)
     results = make(study, tmp_path / "study", lambda row: 1.5 if row == "xor/ada" else 0.7, samples=40)

@@ -34,6 +34,7 @@ class Made:
     states: Counter[str]
     paper: bool
     metric: str
+    untested: int = 0
 
     @property
     def unit(self) -> float:
@@ -73,7 +74,8 @@ def generated(seed: int, folder: Path, make) -> Made:
     units = list(UNITS[: random.integers(2, len(UNITS) + 1)])
     (folder / "own.toml").write_text(toml(random, paper=paper, metric=metric, trials=trials, parts=parts, units=units))
     study = studies.load(folder / "own.toml", quick=bool(random.random() < 0.3))
-    skill = {row.key: 0.8 + float(random.choice([0.0, 0.0, 0.05, -0.05])) for row in study.trained}
+    effects = [0.0, 0.0, 0.05, -0.05, -0.6]
+    skill = {row.key: 0.8 + float(random.choice(effects, p=[0.2, 0.2, 0.2, 0.2, 0.2])) for row in study.trained}
     fate = {}
     for row in study.trained:
         kind = random.choice(["whole", "none", "short", "failed"], p=[0.7, 0.1, 0.1, 0.1])
@@ -89,14 +91,19 @@ def generated(seed: int, folder: Path, make) -> Made:
         study, folder / "study", skill.__getitem__, samples=60,
         keep=lambda t: fate[t.digest] in ("done", "diverged"), state=lambda t: fate[t.digest],
     )  # fmt: skip
-    report = gather([results], pictures=False)
+    done = [digest for digest, state in fate.items() if state in ("done", "diverged")]
+    untested = [digest for digest in done if random.random() < 0.1] if random.random() < 0.3 else []
+    for digest in untested:
+        (folder / "study" / "trials" / digest / "scores.json").unlink()
+    report = gather([studies.read(folder / "study") if untested else results], pictures=False)
     drawings = dict.fromkeys((c.name for c in report.charts), '<svg style="background: #ffffff"><g></g></svg>')
     raw = html.page(report, drawings)
     main = raw[raw.index("<main") : raw.index("</main>")]
     page = " ".join(entities.unescape(re.sub(r"<[^>]+>", " ", re.sub(r"<svg.*?</svg>", "", main, flags=re.S))).split())
     return Made(
-        report.sections[0], page, scores_of(study, folder / "study", metric), Counter(fate.values()), paper, metric
-    )
+        report.sections[0], page, scores_of(study, folder / "study", metric), Counter(fate.values()), paper, metric,
+        len(untested),
+    )  # fmt: skip
 
 
 def scores_of(study, folder: Path, metric: str) -> dict[str, dict[int, float]]:
@@ -144,15 +151,24 @@ def test_trials_that_wait_for_their_test_are_told(tmp_path: Path, make) -> None:
     assert progress(gather([results], pictures=False).sections[0]) == "3 of 4 trials are done"
     (tmp_path / "study" / "trials" / digests[2] / "scores.json").unlink()
     (section,) = gather([studies.read(tmp_path / "study")], pictures=False).sections
-    assert progress(section) == "3 of 4 trials are done, 1 untested"
+    assert progress(section) == "3 of 4 trials are done, 1 of them not tested yet"
 
 
 def check_run(made: Made) -> None:
     study, total = made.section.study, sum(made.states.values())
     units = len({row.unit for row in study.trained})
-    words = made.text(rf"({units} units, mlp-1 on digits, [^.]*? in all\.)")
-    assert words.startswith(f"{units} units, mlp-1 on digits, {study.trials} trial")
-    assert f"{total} trial" in words
+    said = made.text(rf"{units} units, mlp-1 on digits, \d+ epochs?; ([^.]*)\.")
+    failed, planned = made.states["failed"], made.states["planned"]
+    if failed or planned:
+        expected = f"{total - failed - planned} of {total} trials {'so far' if planned else 'done'}"
+    else:
+        expected = f"{study.trials} trial{'' if study.trials == 1 else 's'} each, {total} in all"
+    waiting = f", {made.untested} of them not tested yet" if made.untested else ""
+    assert said == f"{expected}{waiting}" + (f", {failed} failed" if failed else "")
+    assert made.page.count("not tested yet") == (2 if made.untested else 0)
+    partial = planned and any(made.tests.values())
+    so_far = [f"So far ({total - failed - planned} of {total} trials): "] if partial else []
+    assert re.findall(r"So far \([^)]*\): ", made.page) == so_far
     assert ("Quick variant." in made.page) == (study.quick and not made.paper)
     begun = total - made.states["planned"]
     assert re.search(rf"(?<!\d){begun} trials Every number", made.page)
@@ -167,9 +183,8 @@ def check_notices(made: Made) -> None:
     said = re.findall(r"(\d+) trials? diverged: their last finite network is tested", made.page)
     assert [int(n) for n in said] == ([diverged] if diverged else [])
     unfinished = re.findall(r"Unfinished\. (\d+) of (\d+) trials are done", made.page)
-    assert unfinished == ([(str(total - planned - failed), str(total))] if planned else [])
-    assert "untested" not in made.page
-    assert ("This runs the rest: apical study run" in made.page) == bool(planned)
+    assert unfinished == ([(str(total - planned - failed), str(total))] if planned or made.untested else [])
+    assert ("This runs the rest: apical study run" in made.page) == bool(planned or made.untested)
 
 
 def check_badges(made: Made) -> None:
@@ -199,6 +214,7 @@ def check_picture(made: Made) -> None:
     assert ("Diamonds: the paper." in made.page) == (
         made.paper and any(d.paper is not None for c in drawn for d in c.dots)
     )
+    check_beyond(made, drawn)
     labels = {row.row.key: (row.part.title, row.row.label) for row in made.section.results.rows}
     dots = {(chart.title, dot.label): dot for chart in drawn for dot in chart.dots}
     for key, own in made.tests.items():
@@ -212,11 +228,37 @@ def check_picture(made: Made) -> None:
             assert dot.sure == (verdict_of(made, key) in ("better", "worse"))
 
 
+def check_beyond(made: Made, drawn) -> None:
+    """Rows beyond an axis are worse than all on it, no baselines, and told in numbers; all others are on it."""
+    assert ("An arrow with numbers: the row lies far beyond the axis." in made.page) == any(c.beyond for c in drawn)
+    worst = min if made.metric == "accuracy" else max
+    for chart in drawn:
+        low, high = chart.ends
+        near = [d for d in chart.dots if d not in chart.beyond and d.mean is not None]
+        assert all(low <= v <= high for d in near for v in (d.mean, *d.trials))
+        assert len(chart.beyond) <= (len(near) + len(chart.beyond)) // 3
+        part = next(p.name for p in made.section.study.parts if p.title == chart.title)
+        for dot in chart.beyond:
+            (key,) = (r.row.key for r in made.section.results.rows if (r.row.part, r.row.label) == (part, dot.label))
+            mean = made.unit * fmean(made.tests[key].values())
+            assert key != f"{part}/relu"
+            assert not low <= mean <= high
+            assert worst(mean, *(d.mean for d in near)) == mean
+            assert 4 * (high - low) < max(high, mean, dot.high or mean) - min(low, mean, dot.low or mean)
+            assert printed(dot.text.split()[0]) == mean
+            gains = dict(made.gains())[key]
+            assert bool(dot.gain_text) == (len(gains) > 1)
+            if dot.gain_text:
+                assert printed(dot.gain_text.split()[0]) == made.unit * gains.mean()
+                assert dot.gain_text in made.page, "the table says the same"
+
+
 def is_cut(chart) -> bool:
     """True where an interval reaches beyond the values of its picture by more than their range."""
-    values = [v for d in chart.dots for v in (d.mean, d.paper, *d.trials) if v is not None]
+    near = [d for d in chart.dots if d not in chart.beyond]
+    values = [v for d in near for v in (d.mean, d.paper, *d.trials) if v is not None]
     reach = max(values) - min(values)
-    lines = [(d.low, d.high) for d in chart.dots if d.low is not None]
+    lines = [(d.low, d.high) for d in near if d.low is not None]
     return reach > 0 and any(low < min(values) - reach or high > max(values) + reach for low, high in lines)
 
 
@@ -340,9 +382,8 @@ def check_folds(made: Made) -> None:
     else:
         assert "Seconds" not in made.page.partition("How to read")[0].replace("Seconds Ran", "")
     compared = [c for c in made.section.comparisons if c.decision is not None or c.test is not None]
-    said = re.findall(r"(One pair|Both pairs|All (\d+) pairs), with the tests", made.page)
-    words = {"One pair": 1, "Both pairs": 2}
-    assert [words.get(all_of) or int(n) for all_of, n in said] == ([len(compared)] if compared else [])
+    said = re.findall(r"Statistical tests: (\d+ pairs?) of units", made.page)
+    assert said == ([f"{len(compared)} pair{'' if len(compared) == 1 else 's'}"] if compared else [])
     for words in made.section.empty:
         axis, why = re.fullmatch(r"(.*?) \((always \S+|one point|no value); .*\)", words).groups()
         assert axis
@@ -350,3 +391,5 @@ def check_folds(made: Made) -> None:
         assert words in made.page
     has_ada = any("ada" in row.unit for row in made.section.study.trained)
     assert ("XOR" in made.page) == has_ada
+    if any(made.tests.values()):
+        assert made.page.count("ADA: apical dendrite activation, max(0, x) · exp(c − αx).") == has_ada

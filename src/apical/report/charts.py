@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,8 @@ class Bars(Chart):
 class Dot:
     """One row in printed units: its mean with interval, its trials, the paper's value, and its gain over the baseline.
 
-    `gain` is (mean, low, high), positive where the row is better; `sure`: the interval of the gain excludes 0.
+    `gain` is (mean, low, high), positive where the row is better; `sure`: the interval of the gain excludes 0. `text`
+    and `gain_text` are the two in words, for a row that lies beyond the axis; `baseline`: others are compared with it.
     """
 
     label: str
@@ -77,35 +78,77 @@ class Dot:
     paper: float | None = None
     gain: tuple[float, float, float] | None = None
     sure: bool = False
+    text: str = ""
+    gain_text: str = ""
+    baseline: bool = False
+
+    @property
+    def values(self) -> list[float]:
+        """All that is measured of the row, and the paper's value."""
+        return [v for v in (self.mean, self.paper, *self.trials) if v is not None]
+
+
+CROWDED = 4
+"""Rows that are far off go beyond the axis where it would be more than so many times as long as that of the others."""
 
 
 @dataclass(frozen=True)
 class Dots(Chart):
-    """Rows as dots with intervals, and their gains beside them, or below them where the chart is `narrow`."""
+    """Rows as dots with intervals, and their gains beside them, or below them where the chart is `narrow`.
+
+    `larger_is_better` is None where no row may lie beyond the axis.
+    """
 
     axis: str = ""
     gain_axis: str = ""
     dots: tuple[Dot, ...] = ()
     narrow: bool = False
+    larger_is_better: bool | None = None
+
+    @property
+    def beyond(self) -> tuple[Dot, ...]:
+        """Rows that are so much worse that the others could not be told apart: at most a third of them, no baseline,
+        and none that the paper has a number for.
+        """
+        sign = -1 if self.larger_is_better else 1
+        rows = sorted((d for d in self.dots if d.mean is not None), key=lambda d: sign * (d.mean or 0.0))
+        compared = any(d.gain for d in rows)
+        for count in range(1, len(rows) // 3 + 1) if self.larger_is_better is not None else ():
+            near, far = rows[:-count], rows[-count:]
+            others = [d for d in self.dots if d not in far]
+            if any(d.baseline or d.paper is not None for d in far) or (compared and not any(d.gain for d in near)):
+                return ()
+            low, high = _ends(others)
+            first, last = _ends(self.dots)
+            if 0 < CROWDED * (high - low) < last - first:
+                return tuple(far)
+        return ()
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Where the axis of the means starts and ends. The interval of two or three trials can be many times as wide as
-        all that was measured: it is cut where it is beyond the values by more than their range.
-        """
-        values = [v for d in self.dots for v in (d.mean, d.paper, *d.trials) if v is not None]
-        bounds = [v for d in self.dots for v in (d.low, d.high) if v is not None]
-        low, high = min(values), max(values)
-        first, last = min([low, *bounds]), max([high, *bounds])
-        if low == high or not any(d.trials for d in self.dots):
-            return first, last
-        return max(first, 2 * low - high), min(last, 2 * high - low)
+        """Where the axis of the means starts and ends."""
+        beyond = self.beyond
+        return _ends([d for d in self.dots if d not in beyond])
 
     @property
     def cut(self) -> bool:
-        """True where an interval goes on beyond the axis."""
-        low, high = self.ends
-        return any((d.low is not None and d.low < low) or (d.high is not None and d.high > high) for d in self.dots)
+        """True where the interval of a row on the axis goes on beyond it."""
+        (low, high), beyond = self.ends, self.beyond
+        near = [d for d in self.dots if d not in beyond]
+        return any((d.low is not None and d.low < low) or (d.high is not None and d.high > high) for d in near)
+
+
+def _ends(dots: Sequence[Dot]) -> tuple[float, float]:
+    """Of an axis for these rows. The interval of two or three trials can be many times as wide as all that was
+    measured: it is cut where it is beyond the values by more than their range.
+    """
+    values = [v for d in dots for v in d.values]
+    bounds = [v for d in dots for v in (d.low, d.high) if v is not None]
+    low, high = min(values), max(values)
+    first, last = min([low, *bounds]), max([high, *bounds])
+    if low == high or not any(d.trials for d in dots):
+        return first, last
+    return max(first, 2 * low - high), min(last, 2 * high - low)
 
 
 @dataclass(frozen=True)
@@ -194,6 +237,8 @@ class Gallery:
 
 INK, FAINT, GRID = "#1d2329", "#5b6570", "#d9dde2"
 """Text and axes, secondary text, grid lines: on a page they follow its theme."""
+GROUND = "#fefefe"
+"""Behind letters that would cross a line: on a page, its own ground."""
 TRUTH, FIT = "#c8102e", "#1f5fbf"
 """The paper's red function and blue approximation."""
 VERDICTS = {
@@ -251,6 +296,7 @@ class Palette:
             INK: "var(--ink)",
             FAINT: "var(--faint)",
             GRID: "var(--grid)",
+            GROUND: "var(--bg)",
             TRUTH: "var(--truth)",
             FIT: "var(--fit)",
             VERDICTS["supported"][0]: "var(--good)",

@@ -130,22 +130,24 @@ def _sentence(results: StudyResults, listed: Sequence[Finding]) -> str:
         said += f"; too few trials to compare {_names(single, several=len(results.study.parts) > 1)}"
     if bare := [f for f in listed if not f.scores]:
         said += f"; no result for {_names(bare, several=len(results.study.parts) > 1)}"
-    if left := results.states["planned"] + results.states["running"]:
-        done = sum(results.states.values()) - left
-        return f"So far ({done:,} of {done + left:,} trials): {said}."
+    if results.states["planned"] + results.states["running"]:
+        return f"So far ({_done(results):,} of {_trials(sum(results.states.values()))}): {said}."
     begins = said.startswith(("no ", "every ", "with "))  # a unit's label stays as it is
     return f"{said[0].upper() if begins else said[0]}{said[1:]}."
 
 
 def _nothing(results: StudyResults) -> str:
-    total, failed = sum(results.states.values()), results.states["failed"]
-    done = results.states["done"] + results.states["diverged"]
+    total, failed, done = sum(results.states.values()), results.states["failed"], _done(results)
     if failed and failed == total:
         return f"No result: {_all(total)} failed."
     if failed and not done:
         return f"No result: {_trials(failed)} of {total:,} failed, and none is done."
     untested = "" if not done else ", but not tested yet" if done == 1 else ", but none of them is tested yet"
     return f"No result yet: {done:,} of {_trials(total)} {'is' if done == 1 else 'are'} done{untested}."
+
+
+def _done(results: StudyResults) -> int:
+    return results.states["done"] + results.states["diverged"]
 
 
 def _all(count: int) -> str:
@@ -190,8 +192,9 @@ def _compared(pairs: Sequence[Finding], *, several: bool) -> str:
     rest = [*sides["same"], *sides["unclear"]]
     if better:
         said = [_side(better, "better", several=several, bases=bases)]
-        said += [_side(worse, "worse", several=several, bases=bases, brief=True)] if worse else []
-        return "; ".join(said) + (f"; {_others(len(rest))}" if rest else "")
+        known = better[0].metric if worse and worse[0].metric == better[0].metric else None
+        said += [_side(worse, "worse", several=several, bases=bases, brief=True, known=known)] if worse else []
+        return "; ".join(said) + (f"; {_others(rest, several=several)}" if rest else "")
     one = f"{_name(pairs[0], several=several)} is not" if len(pairs) == 1 else "no unit is"
     if worse:
         if len(pairs) == 1:
@@ -220,16 +223,22 @@ def _needed(pairs: Sequence[Finding]) -> str:
     return f"a difference of {_amount(widest, half)} would be needed to see it"
 
 
-def _side(rows: Sequence[Finding], word: str, *, several: bool, bases: Sequence[str], brief: bool = False) -> str:
+def _side(
+    rows: Sequence[Finding], word: str, *, several: bool, bases: Sequence[str], brief: bool = False,
+    known: Metric | None = None,
+) -> str:  # fmt: skip
     """`ADA is better than ReLU by 1.20 points in test accuracy (95 % interval 0.40 to 2.00; 5 trials each)`.
 
-    Rows of several parts are counted, and the one with the largest difference is named.
+    Rows of several parts are counted, and the one with the largest difference is named. `known` is a metric that the
+    sentence has named already: `RBF is worse by 20.11 points (13.24 to 26.99)`.
     """
     first, sign = rows[0], 1 if word == "better" else -1
     decision = first.decision
     ends = sorted((sign * decision.low, sign * decision.high)) if decision else (0.0, 0.0)
-    interval = f"95 % interval {_bare(first, ends[0])} to {_bare(first, ends[1])}"
-    amount = f"{_amount(first, abs(_gap(first)))} ({interval}{'' if brief else f'; {_seeds(rows)}'})"
+    interval = f"{'' if known else '95 % interval '}{_bare(first, ends[0])} to {_bare(first, ends[1])}"
+    size = abs(_gap(first))
+    by = _quantity(first, size) if known else _amount(first, size)
+    amount = f"{by} ({interval}{'' if brief else f'; {_seeds(rows)}'})"
     base = first.baseline if len({f.baseline for f in rows}) == 1 else "the baseline of their group"
     than = f" than {base}" if not brief or len(bases) > 1 else ""
     if len(rows) == 1:
@@ -240,8 +249,10 @@ def _side(rows: Sequence[Finding], word: str, *, several: bool, bases: Sequence[
     return f"{_names(rows, several=False)} are {word}{than}, {first.label} by most: {amount}"
 
 
-def _others(count: int) -> str:
-    return "one other is not measurably different" if count == 1 else f"{count} others are not measurably different"
+def _others(rows: Sequence[Finding], *, several: bool) -> str:
+    named = len(rows) <= NAMED
+    who = _names(rows, several=several) if named else f"{len(rows)} others"
+    return f"{who} {'is' if len(rows) == 1 else 'are'} not measurably different"
 
 
 def _gap(f: Finding) -> float:
@@ -255,9 +266,12 @@ def _bare(f: Finding, value: float) -> str:
     return f"{value * scale(f.metric):.1g}".replace("-", "−") if nothing else text
 
 
+def _quantity(f: Finding, value: float) -> str:
+    return f"{_bare(f, value)}{' points' if f.metric.percent else f' {f.metric.unit}' if f.metric.unit else ''}"
+
+
 def _amount(f: Finding, value: float) -> str:
-    unit = " points" if f.metric.percent else f" {f.metric.unit}" if f.metric.unit else ""
-    return f"{_bare(f, value)}{unit} in {heading(f.metric).partition(' (')[0]}"
+    return f"{_quantity(f, value)} in {heading(f.metric).partition(' (')[0]}"
 
 
 def _seeds(pairs: Sequence[Finding]) -> str:
@@ -310,11 +324,25 @@ def _run(results: StudyResults) -> str:
     epochs = sorted({t.spec.epochs for t in _every(results)})
     many = " to ".join(str(n) for n in dict.fromkeys(epochs[:: max(1, len(epochs) - 1)]))
     length = f", {many} epoch{'' if epochs == [1] else 's'}" if epochs else ""
-    total = sum(results.states.values())
-    words = f"{units} unit{'' if units == 1 else 's'}, {where}, {_trials(study.trials)} each{length}; {_trials(total)}"
-    tuned = any(len(r.settings) > 1 for r in results.rows)
     quick = " Quick variant." if study.quick and not any(row.paper for row in study.rows) else ""
-    return f"{words} in all{', with those that tune' if tuned else ''}.{quick}"
+    return f"{units} unit{'' if units == 1 else 's'}, {where}{length}; {_trained(results)}.{quick}"
+
+
+def _trained(results: StudyResults) -> str:
+    """How many trials are trained; where some are missing, of how many, and how many failed."""
+    states, done, total = results.states, _done(results), sum(results.states.values())
+    tuned = ", with those that tune" if any(len(r.settings) > 1 for r in results.rows) else ""
+    if done == total:
+        return f"{_trials(results.study.trials)} each, {total:,} in all{tuned}{untested(results)}"
+    end = "so far" if states["planned"] + states["running"] else "done"
+    failed = f", {states['failed']:,} failed" if states["failed"] else ""
+    return f"{done:,} of {_trials(total)} {end}{tuned}{untested(results)}{failed}"
+
+
+def untested(results: StudyResults) -> str:
+    """`, 1 of them not tested yet`, of the trials that are done; "" where all are tested."""
+    count = len({t.digest for row in results.rows for t in row.trials if t.finished and t.test is None})
+    return f", {count:,} of them not tested yet" if count else ""
 
 
 def _remarks(results: StudyResults) -> list[str]:

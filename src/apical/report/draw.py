@@ -160,8 +160,12 @@ def _dots(figure: Any, chart: Dots, palette: Palette) -> None:
         figure.set_size_inches(WIDTH if panels == 1 else 1.75 * WIDTH, heights[0])
         axes = figure.subplots(1, panels, squeeze=False, sharey=True).ravel()
     _draw_means(axes[0], chart, palette)
+    far = chart.beyond
     for place, dot in enumerate(gains):
-        if dot.gain is not None:
+        if dot in far:
+            if dot.gain is not None:
+                _draw_beyond(axes[1], place, dot.gain_text, palette.colour(dot.kind), right=False)
+        elif dot.gain is not None:
             colour, (middle, low, high) = palette.colour(dot.kind), dot.gain
             face = colour if dot.sure else "none"
             axes[1].plot([low, high], [place, place], color=colour, linewidth=1.6, zorder=2)
@@ -183,9 +187,12 @@ def _dots(figure: Any, chart: Dots, palette: Palette) -> None:
 
 def _draw_means(axis: Any, chart: Dots, palette: Palette) -> None:
     """Means with their intervals, cut where they leave the axis, and the trials below."""
-    start, end = chart.ends
+    (start, end), far = chart.ends, chart.beyond
     for place, dot in enumerate(chart.dots):
         colour = palette.colour(dot.kind)
+        if dot in far:
+            _draw_beyond(axis, place, dot.text, colour, right=not chart.larger_is_better)
+            continue
         below = [place + shift for shift in _shifts(dot.trials, end - start)]
         axis.plot(dot.trials, below, "o", markersize=2.6, color=colour, alpha=0.7, linewidth=0, markeredgewidth=0)
         if dot.low is not None and dot.high is not None:
@@ -197,6 +204,14 @@ def _draw_means(axis: Any, chart: Dots, palette: Palette) -> None:
             axis.plot(dot.mean, place, "o", markersize=5.5, color=colour)
         if dot.paper is not None:
             axis.plot(dot.paper, place, "D", markersize=4.5, markerfacecolor="none", markeredgecolor=charts.INK)
+
+
+def _draw_beyond(axis: Any, place: int, text: str, colour: str, *, right: bool) -> None:
+    """An arrow at the edge, and beside it the numbers of a row that is not drawn to scale."""
+    (arrow, words), across = (0.98, 0.94) if right else (0.02, 0.06), axis.get_yaxis_transform()
+    axis.plot(arrow, place, marker=CARETS[right], markersize=6, color=colour, transform=across)
+    axis.text(words, place, text, ha="right" if right else "left", va="center", fontsize=7.5, color=charts.INK,
+              bbox={"facecolor": charts.GROUND, "edgecolor": "none", "pad": 0.5}, transform=across)  # fmt: skip
 
 
 def _shifts(values: Sequence[float], span: float) -> list[float]:

@@ -15,7 +15,7 @@ from apical.errors import InvalidArgumentError
 from apical.report.charts import Chart, Dot, Dots, Effect, Fit, Forest, Gallery, Line, Lines, Pictures, step
 from apical.report.claims.verdicts import Verdict
 from apical.report.comparison import Comparison
-from apical.report.conclusion import Finding, findings
+from apical.report.conclusion import NAMED, Finding, findings
 from apical.report.numbers import (
     ACCURACY,
     classes_of,
@@ -187,12 +187,18 @@ def _means_caption(charts: Sequence[Dots], found: Sequence[Finding]) -> str:
         said += ["A dot without a line is one trial."] if single else []
     else:
         said = ["Dots: one trial each, so there is no interval."] if single else []
+    if any(chart.beyond for chart in charts):
+        said.append("An arrow with numbers: the row lies far beyond the axis.")
     said += ["Diamonds: the paper."] if any(dot.paper is not None for dot in dots) else []
     if any(dot.gain for dot in dots):
         said.append("Gains are over trials with equal seeds; filled where the row is better or worse.")
         pooled = {f.decision.pooled for f in found if f.decision}
         but = " but those that vary much more" if False in pooled else ""
         said += [f"Their intervals pool the variance of all rows{but}."] if True in pooled else []
+        bases = list(dict.fromkeys(f.baseline for f in found if f.baseline))
+        if 1 < len(bases) <= NAMED:
+            names = f"{', '.join(bases[:-1])} or {bases[-1]}"
+            said.append(f"A row is compared with the baseline of its group ({names}); baselines have no gain.")
     return " ".join(said)
 
 
@@ -212,7 +218,9 @@ def _means(part: Part, rows: Sequence[Finding], results: StudyResults) -> Dots |
     gains = ", ".join(f"{d.label} {d.gain[0]:+.3g} ({d.gain[1]:+.3g} to {d.gain[2]:+.3g})" for d in dots if d.gain)
     alt = f"Mean {heading(metric)}, {part.title}: {said}." + (f" {gain_axis.capitalize()}: {gains}." if gains else "")
     axis = heading(metric) if metric.larger_is_better else f"{heading(metric)}, lower is better"
-    return Dots(f"{part.name}-means", part.title, alt, axis, gain_axis, tuple(dots))
+    return Dots(
+        f"{part.name}-means", part.title, alt, axis, gain_axis, tuple(dots), larger_is_better=metric.larger_is_better
+    )
 
 
 def _dot(f: Finding, result: RowResults) -> Dot:
@@ -224,6 +232,8 @@ def _dot(f: Finding, result: RowResults) -> Dot:
         own.high * unit if several else None, tuple(v * unit for v in f.scores.values()) if several else (),
         printed.value if printed else None,
         None if d is None else (d.difference * unit, d.low * unit, d.high * unit), f.verdict in ("better", "worse"),
+        show(f.metric, own.mean) + (f" ({show(f.metric, own.low)} to {show(f.metric, own.high)})" if several else "")
+        if own.n else "", f.gain_text, not f.baseline,
     )  # fmt: skip
 
 

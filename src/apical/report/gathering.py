@@ -19,7 +19,7 @@ from apical.report.charts import Chart, Gallery, Palette
 from apical.report.claims import verdicts
 from apical.report.claims.verdicts import OUTCOMES, RULES, Verdict, deviations
 from apical.report.comparison import Comparison, Evidence
-from apical.report.conclusion import Conclusion, conclude
+from apical.report.conclusion import Conclusion, conclude, untested
 from apical.report.numbers import Data, Number, Timing, datasets, of_trial, test_value
 from apical.report.tables import Table
 from apical.study.claim import TOPICS, claims
@@ -403,6 +403,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
+def spelled(section: Section) -> str:
+    """What the letters ADA stand for, in a study that has it."""
+    ada = any(tables.has_ada(row.unit) for row in section.study.trained)
+    return "ADA: apical dendrite activation, max(0,\u00a0x)\u00a0·\u00a0exp(c\u00a0−\u00a0αx)." if ada else ""
+
+
 def gains_caption(section: Section) -> str:
     """What the columns of gains and marks mean; "" where there are none."""
     said, decided = [], [f.decision for f in section.conclusion.findings if f.decision]
@@ -456,8 +462,7 @@ def progress(section: Section) -> str:
     tuning = {t.digest for result in section.results.rows for s in result.settings for t in s.trials if t.finished}
     only = len(tuning - finals)
     told = f", {only} of them only to tune" if only else ""
-    waiting = {t.digest for result in section.results.rows for t in result.trials if t.finished and t.test is None}
-    told += f", {len(waiting)} untested" if waiting else ""
+    told += untested(section.results)
     others = [f"{count} {state}" for state, count in section.states.items() if state in ("running", "failed")]
     return f"{done} of {sum(section.states.values())} trials are done{told}" + "".join(f", {said}" for said in others)
 

@@ -8,6 +8,7 @@ from apical import imports
 from apical.report.charts import Chart, Dots, Forest, Palette, Pictures
 from apical.report.claims.verdicts import OUTCOMES, decisive
 from apical.report.comparison import with_interval
+from apical.report.conclusion import VERDICTS
 from apical.report.difference import StudyDiff
 from apical.report.draw import inline
 from apical.report.gathering import (
@@ -20,6 +21,7 @@ from apical.report.gathering import (
     gains_caption,
     heading,
     notices,
+    spelled,
 )
 from apical.report.numbers import show, show_count, show_p
 from apical.report.tables import columns_of
@@ -70,6 +72,8 @@ def page(
             badges=badges,
             notices=notices,
             gains_caption=gains_caption,
+            spelled=spelled,
+            words=VERDICTS,
             heading=heading,
             printed=any(section.has_paper for section in report.sections),
             decisive=lambda v: decisive(v.outcome, v.findings),
