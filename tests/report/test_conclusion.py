@@ -83,6 +83,16 @@ def test_a_loss_says_that_nothing_is_better() -> None:
     assert said.startswith("No unit is measurably better than ReLU (3 trials each); ADA is worse by 3.00 points")
 
 
+def test_pairs_of_unequal_rows_are_counted_by_the_seeds_that_both_have() -> None:
+    said = sentence({"relu": [0.90, 0.91, 0.92, 0.90], "ada": [0.93, 0.941, 0.949]}, planned=1)
+    assert "3 shared seeds)" in said
+
+
+def test_a_row_that_has_one_trial_waits_for_its_own_baseline() -> None:
+    said = sentence({"relu": [0.90, 0.91, 0.92], "ada": [0.93, 0.941, 0.949], "tanh": [0.9]}, planned=2)
+    assert said.endswith("; too few trials to compare tanh with ReLU.")
+
+
 def test_nothing_to_see_says_how_much_would_be_seen() -> None:
     said = sentence({"relu": [0.90, 0.91, 0.92], "ada": [0.92, 0.90, 0.91]})
     assert said.startswith("ADA is not measurably better or worse than ReLU (3 trials each; a difference of ")
@@ -224,14 +234,18 @@ def test_the_sentence_agrees_with_the_numbers(seed: int) -> None:
 
 
 def check_others(told: Conclusion, names: dict[str, str]) -> None:
-    """Beside a win, the rows without a difference are named where they are few, and counted otherwise."""
+    """Beside a win or a loss, rows without a difference are named where they are few, and counted otherwise."""
     rest = [names[f.key] for f in told.findings if f.verdict in ("same", "unclear")]
-    wins = any(f.verdict == "better" for f in told.findings)
-    said = re.findall(r"; ([^;]*?) (is|are) not measurably different", told.sentence)
-    if not rest or not wins:
+    decided = any(f.verdict in ("better", "worse") for f in told.findings)
+    said = re.findall(r"; ([^;]*?) (is|are) not measurably different( \([^)]* to [^)]*\))?", told.sentence)
+    if not rest or not decided:
         assert said == []
         return
-    ((who, verb),) = said
+    ((who, verb, interval),) = said
+    if len(rest) == 1:
+        (f,) = (f for f in told.findings if f.verdict in ("same", "unclear"))
+        assert f.gain_text.endswith(interval.strip())
+    assert bool(interval) == (len(rest) == 1)
     assert verb == ("is" if len(rest) == 1 else "are")
     assert sorted(re.split(r", | and ", who)) == sorted(rest if len(rest) <= 3 else [f"{len(rest)} others"])
 

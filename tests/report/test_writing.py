@@ -357,7 +357,7 @@ def test_an_unfinished_study_says_so_and_how_to_go_on(tmp_path: Path, make) -> N
     results = make(study, tmp_path / "study", lambda _: 0.9, keep=lambda t: t.row != "digits/ada" and t.trial < 2)
     page = write([results], tmp_path / "report").read_text(encoding="utf-8")
     assert "Unfinished." in page
-    (told,) = set(re.findall(r"(\d+) of \d+ trials are done, (\d+) of them only to tune", page))
+    (told,) = set(re.findall(r"(\d+) of \d+ trials are trained, (\d+) of them only to tune", page))
     finals = {t.digest for row in results.rows for t in row.trials}
     assert int(told[0]) - int(told[1]) == len(finals) > 0
     assert f"apical study run {tmp_path / 'study'}" in page

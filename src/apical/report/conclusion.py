@@ -4,6 +4,7 @@
 The same findings give the sentence, the picture, the marks of the tables and the last lines of the terminal.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from apical import notation, stats
 from apical.report.comparison import MARGIN, Comparison, between, decide, scores
 from apical.report.numbers import ACCURACY, gain, heading, kind_of, scale, show, show_share, solved_by, tested
 from apical.study.model import Part
-from apical.study.results import StudyResults, TrialRecord
+from apical.study.results import RowResults, StudyResults, TrialRecord
 from apical.train.metrics import Metric
 
 NAMED = 3
@@ -24,7 +25,7 @@ class Finding:
     """One row: the test values of its trials by seed, and its gain over the baseline of its group.
 
     `baseline` is the baseline's label, "" for the baseline itself and for rows without one. `decision` is None where
-    fewer than two seeds are shared. Gains are positive where the row is better.
+    fewer than two seeds are shared; `against` counts the baseline's trials. Gains are positive where the row is better.
     """
 
     key: str
@@ -34,6 +35,7 @@ class Finding:
     metric: Metric
     scores: Mapping[int, float]
     baseline: str = ""
+    against: int = 0
     comparison: Comparison | None = None
 
     @property
@@ -106,7 +108,7 @@ def _of_part(part: Part, results: StudyResults) -> list[Finding]:
         comparison = None if against is None else decide(row, against, metric, rows)
         listed.append(Finding(
             row.row.key, row.row.label, kind_of(row.row), part, metric, dict(sorted(scores(row, metric).items())),
-            "" if base is None else base.label, comparison,
+            "" if base is None else base.label, 0 if against is None else len(scores(against, metric)), comparison,
         ))  # fmt: skip
     return listed
 
@@ -127,7 +129,9 @@ def _sentence(results: StudyResults, listed: Sequence[Finding]) -> str:
         said = _uncompared(known, several=len(results.study.parts) > 1)
     single = [f for f in known if f.baseline and not f.verdict]
     if single and pairs:
-        said += f"; too few trials to compare {_names(single, several=len(results.study.parts) > 1)}"
+        bases = {f.baseline for f in single}
+        base = f" with {bases.pop()}" if len(bases) == 1 else ""
+        said += f"; too few trials to compare {_names(single, several=len(results.study.parts) > 1)}{base}"
     if bare := [f for f in listed if not f.scores]:
         said += f"; no result for {_names(bare, several=len(results.study.parts) > 1)}"
     if results.states["planned"] + results.states["running"]:
@@ -194,13 +198,14 @@ def _compared(pairs: Sequence[Finding], *, several: bool) -> str:
         said = [_side(better, "better", several=several, bases=bases)]
         known = better[0].metric if worse and worse[0].metric == better[0].metric else None
         said += [_side(worse, "worse", several=several, bases=bases, brief=True, known=known)] if worse else []
-        return "; ".join(said) + (f"; {_others(rest, several=several)}" if rest else "")
+        return "; ".join((*said, *_others(rest, several=several)))
     one = f"{_name(pairs[0], several=several)} is not" if len(pairs) == 1 else "no unit is"
     if worse:
         if len(pairs) == 1:
             return _side(worse, "worse", several=several, bases=bases)
         losses = _side(worse, "worse", several=several, bases=bases[:1], brief=True)
-        return f"no unit is measurably better than {base} ({_seeds(pairs)}); {losses}"
+        first = f"no unit is measurably better than {base} ({_seeds(pairs)})"
+        return "; ".join((first, losses, *_others(rest, several=several)))
     if not sides["unclear"] and len({f.metric.percent for f in pairs}) == 1:
         within = (
             f"{_amount(pairs[0], MARGIN / scale(pairs[0].metric))}"
@@ -249,10 +254,14 @@ def _side(
     return f"{_names(rows, several=False)} are {word}{than}, {first.label} by most: {amount}"
 
 
-def _others(rows: Sequence[Finding], *, several: bool) -> str:
-    named = len(rows) <= NAMED
-    who = _names(rows, several=several) if named else f"{len(rows)} others"
-    return f"{who} {'is' if len(rows) == 1 else 'are'} not measurably different"
+def _others(rows: Sequence[Finding], *, several: bool) -> tuple[str, ...]:
+    """The rows without a difference, by name where they are few; one that stands alone has its interval."""
+    if not rows:
+        return ()
+    who = _names(rows, several=several) if len(rows) <= NAMED else f"{len(rows)} others"
+    d = rows[0].decision
+    interval = f" {between(rows[0].metric, d.low, d.high)}" if d and len(rows) == 1 else ""
+    return (f"{who} {'is' if len(rows) == 1 else 'are'} not measurably different{interval}",)
 
 
 def _gap(f: Finding) -> float:
@@ -277,7 +286,8 @@ def _amount(f: Finding, value: float) -> str:
 def _seeds(pairs: Sequence[Finding]) -> str:
     counts = [f.decision.seeds for f in pairs if f.decision]
     low, high = min(counts), max(counts)
-    return f"{low} trials each" if low == high else f"{low} to {high} trials each"
+    whole = all(f.decision.seeds == len(f.scores) == f.against for f in pairs if f.decision)
+    return f"{low if low == high else f'{low} to {high}'} {'trials each' if whole else 'shared seeds'}"
 
 
 def _name(f: Finding, *, several: bool) -> str:
@@ -348,16 +358,26 @@ def untested(results: StudyResults) -> str:
 def _remarks(results: StudyResults) -> list[str]:
     """Failures and divergence, each in a sentence."""
     lines = []
-    records = {t.digest: t for t in _every(results)}.values()
-    failed = [t for t in records if t.state == "failed"]
-    if failed:
-        reason = " ".join(failed[0].reason.split())
-        shown = reason if len(reason) <= 160 else f"{reason[:159]}…"
-        lines.append(f"{_trials(len(failed))} failed" + (f": {shown}" if shown else "."))
-    if diverged := sum(t.state == "diverged" for t in records):
-        lines.append(f"{_trials(diverged)} diverged: their last finite network is tested.")
+    for state in ("failed", "diverged"):
+        found = {t.digest: (row.row.label, t) for row in results.rows for t in _of_row(row) if t.state == state}
+        if not found:
+            continue
+        labels = Counter(label for label, _ in found.values())
+        who = f" ({', '.join(f'{label} {n}' for label, n in labels.items())})" if len(labels) <= NAMED else ""
+        said = f"{_trials(len(found))} {state}{who}"
+        reason = " ".join(next(iter(found.values()))[1].reason.split())
+        if state == "diverged":
+            lines.append(f"{said}: the last network before that is tested.")
+        elif reason:
+            lines.append(f"{said}: {reason if len(reason) <= 160 else f'{reason[:159]}…'}")
+        else:
+            lines.append(f"{said}.")
     return lines
 
 
 def _every(results: StudyResults) -> list[TrialRecord]:
-    return [t for r in results.rows for t in (*(t for s in r.settings for t in s.trials), *r.trials)]
+    return [trial for row in results.rows for trial in _of_row(row)]
+
+
+def _of_row(row: RowResults) -> list[TrialRecord]:
+    return [*(t for s in row.settings for t in s.trials), *row.trials]

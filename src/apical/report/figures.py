@@ -194,7 +194,8 @@ def _means_caption(charts: Sequence[Dots], found: Sequence[Finding]) -> str:
         said.append("Gains are over trials with equal seeds; filled where the row is better or worse.")
         pooled = {f.decision.pooled for f in found if f.decision}
         but = " but those that vary much more" if False in pooled else ""
-        said += [f"Their intervals pool the variance of all rows{but}."] if True in pooled else []
+        together = f"Their intervals take the variance of all rows with these seeds together{but}."
+        said += [together] if True in pooled else []
         bases = list(dict.fromkeys(f.baseline for f in found if f.baseline))
         if 1 < len(bases) <= NAMED:
             names = f"{', '.join(bases[:-1])} or {bases[-1]}"
@@ -210,14 +211,15 @@ def _means(part: Part, rows: Sequence[Finding], results: StudyResults) -> Dots |
     dots = [_dot(f, results.row(f.key)) for f in rows]
     dots = [dot for dot in dots if dot.mean is not None or dot.paper is not None]
     dots += [Dot(r.row.label, kind_of(r.row), paper=r.row.paper[metric.name].value) for r in quoted]
-    bases = list(dict.fromkeys(f.baseline for f in rows if f.decision))
+    bases = list(dict.fromkeys(f.baseline for f in rows if f.baseline))
     unit = "points" if metric.percent else metric.unit
     over = f"gain over {bases[0] if len(bases) == 1 and len(bases[0]) <= 16 else 'the baseline'}"
     gain_axis = f"{over} ({unit})" if unit else over
     said = ", ".join(f"{d.label} {d.mean:.4g}" for d in dots if d.mean is not None)
     gains = ", ".join(f"{d.label} {d.gain[0]:+.3g} ({d.gain[1]:+.3g} to {d.gain[2]:+.3g})" for d in dots if d.gain)
     alt = f"Mean {heading(metric)}, {part.title}: {said}." + (f" {gain_axis.capitalize()}: {gains}." if gains else "")
-    axis = heading(metric) if metric.larger_is_better else f"{heading(metric)}, lower is better"
+    better = "" if metric.percent else ", higher is better"  # of a share everybody knows
+    axis = f"{heading(metric)}{better if metric.larger_is_better else ', lower is better'}"
     return Dots(
         f"{part.name}-means", part.title, alt, axis, gain_axis, tuple(dots), larger_is_better=metric.larger_is_better
     )

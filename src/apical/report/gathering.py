@@ -406,7 +406,8 @@ def duration(seconds: float) -> str:
 def spelled(section: Section) -> str:
     """What the letters ADA stand for, in a study that has it."""
     ada = any(tables.has_ada(row.unit) for row in section.study.trained)
-    return "ADA: apical dendrite activation, max(0,\u00a0x)\u00a0·\u00a0exp(c\u00a0−\u00a0αx)." if ada else ""
+    words = "max(0,\u00a0x)\u00a0·\u00a0exp(c\u00a0−\u00a0αx) with settings alpha\u00a0(α) and\u00a0c"
+    return f"ADA: apical dendrite activation, {words}." if ada else ""
 
 
 def gains_caption(section: Section) -> str:
@@ -456,7 +457,7 @@ def heading(section: Section) -> str:
 
 
 def progress(section: Section) -> str:
-    """How many trials are done of how many, those that tune and those of chosen settings."""
+    """How many trials are trained of how many, those that tune and those of chosen settings."""
     done = sum(section.states.get(state, 0) for state in ("done", "diverged"))
     finals = {t.digest for result in section.results.rows for t in result.trials}
     tuning = {t.digest for result in section.results.rows for s in result.settings for t in s.trials if t.finished}
@@ -464,7 +465,9 @@ def progress(section: Section) -> str:
     told = f", {only} of them only to tune" if only else ""
     told += untested(section.results)
     others = [f"{count} {state}" for state, count in section.states.items() if state in ("running", "failed")]
-    return f"{done} of {sum(section.states.values())} trials are done{told}" + "".join(f", {said}" for said in others)
+    return f"{done} of {sum(section.states.values())} trials are trained{told}" + "".join(
+        f", {said}" for said in others
+    )
 
 
 def _overview(studies: Sequence[StudyResults]) -> tuple[Gallery, ...]:

@@ -108,8 +108,9 @@ class Table:
 
     @property
     def baselines(self) -> list[str]:
-        """The labels of the rows that others are compared with."""
-        return list(dict.fromkeys(x.finding.baseline for x in self.lines if x.finding and x.finding.decision))
+        """The labels of the rows that others are compared with; none where nothing is compared yet."""
+        found = [line.finding for line in self.lines if line.finding]
+        return list(dict.fromkeys(f.baseline for f in found if f.baseline)) if any(f.decision for f in found) else []
 
     @property
     def complete(self) -> bool:
