@@ -150,7 +150,8 @@ def test_an_interrupted_driver_writes_checkpoints_gives_everything_back_and_goes
 
 
 def test_workers_that_die_at_their_start_end_the_study_with_a_sentence(tiny, tmp_path, monkeypatch):
-    (tmp_path / "dying.py").write_text("import os\ndef die(*_): os._exit(3)\n")  # imported where it dies, so with little
+    # a module of its own: each worker imports it, and this one would bring torch
+    (tmp_path / "dying.py").write_text("import os\ndef die(*_): os._exit(3)\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(local, "serve", importlib.import_module("dying").die)
     with pytest.raises(StudyError, match=r"workers die at their start \(exit code 3\)"):
