@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Each worker takes files in a row, which share their fixtures, and a worker that is done takes from the other.
 PYTEST := pytest -n 2 --dist worksteal --durations=15
 # Two workers of torch with two threads each on two cores wait for one another in spinning loops: one thread is faster.
-# Tests of threads ask for them; tests/kernels has all cores.
+# Tests of threads ask for them.
 test test-slow test-matrix test-libraries test-triton: export OMP_NUM_THREADS := 1
 
 .PHONY: help demo docs test test-slow test-libraries test-triton test-gpu gpu-report test-matrix lint bench lock audit clean environments $(KERAS_TESTS)

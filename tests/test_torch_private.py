@@ -1,6 +1,9 @@
 """Without torch's private names everything computes the same, bit for bit, by torch's public ways."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -38,6 +41,34 @@ def test_the_public_ways_give_the_same_bits(forked, tmp_path):
     assert public.pop("public") == ["step", "_backward"]
     assert private.pop("public") == ["_fused_adam_", "run_backward"]
     assert private == public
+
+
+LEAN = """
+import sys
+from pathlib import Path
+from apical.train import Execution, TrialSpec, evaluate, run
+
+def interrupt(event):
+    if (event.kind, event.epoch) == ("epoch", 1):
+        raise KeyboardInterrupt
+
+for name in ("adam", "adamw", "sgd"):
+    spec = TrialSpec(data="digits", model="mlp-1", dims={"hidden": 8}, epochs=2, batch=512, optimiser=name)
+    try:
+        run(spec, Execution(threads=1), name, [interrupt])
+    except KeyboardInterrupt:
+        assert Path(name, "last.safetensors").exists()
+    evaluate(run(spec, Execution(threads=1), name))
+print([name for name in ("torch._dynamo", "sklearn") if name in sys.modules])
+"""
+
+
+def test_a_trial_imports_neither_torchs_compiler_nor_scikit_learn(tmp_path):
+    """Each takes as long as torch itself."""
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", LEAN]
+    done = subprocess.run(command, cwd=tmp_path, env=one_thread, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 def test_a_torch_that_lacks_a_name_takes_the_public_way():

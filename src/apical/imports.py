@@ -1,6 +1,7 @@
 """Imports that wait until they are used (public names, optional libraries), and those of users' modules."""
 
 import importlib
+import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -35,6 +36,14 @@ def optional(module: str, *, extra: str) -> ModuleType:
         raise MissingExtraError(
             f"this needs {error.name}, which is not installed: pip install 'apical[{extra}]'"
         ) from error
+
+
+def file_of(library: str, inside: str, *, extra: str) -> Path:
+    """The path of a file that comes with a library, which is not imported: that may take seconds."""
+    spec = importlib.util.find_spec(library)
+    if spec is None or spec.origin is None:
+        raise MissingExtraError(f"this needs {library}, which is not installed: pip install 'apical[{extra}]'")
+    return Path(spec.origin).parent / inside
 
 
 def of_user(name: str) -> None:

@@ -4,6 +4,7 @@ A torch that lacks one of them, or APICAL_TORCH=public in the environment, takes
 for bit. Nothing else in apical looks below torch's public surface for these things.
 """
 
+import inspect
 import os
 from collections.abc import Callable
 from functools import reduce
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 
@@ -23,6 +25,19 @@ def _private(path: str, public: Callable[..., Any]) -> Callable[..., Any]:
         return reduce(getattr, path.split("."), torch)  # type: ignore[return-value]
     except AttributeError:
         return public
+
+
+def without_compiler(optimizer: type[Optimizer]) -> type[Optimizer]:
+    """A class that does the same without torch's compiler, whose import takes as long as that of torch itself.
+
+    Five methods of an optimizer import `torch._dynamo` only to tell a compiler, of which a trial's optimizer sees
+    none, to stay away.
+    """
+    if os.environ.get("APICAL_TORCH") == "public":
+        return optimizer
+    names = ("add_param_group", "state_dict", "load_state_dict", "zero_grad")
+    methods = {name: inspect.unwrap(getattr(optimizer, name)) for name in names}
+    return type(optimizer.__name__, (optimizer,), methods | {"step": torch.no_grad()(inspect.unwrap(optimizer.step))})
 
 
 def _step(function: Callable[..., Any]) -> Callable[..., None]:

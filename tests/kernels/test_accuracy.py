@@ -83,7 +83,7 @@ def steps_apart(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (ordered[0] - ordered[1]).abs()
 
 
-@pytest.mark.usefixtures("backend")
+@pytest.mark.usefixtures("backend", "all_cores")
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("leak", [0.0, 0.01])
 @pytest.mark.parametrize(("alpha", "c"), [(1.0, 0.0), (1.0, 1.0), (0.0625, -2.0), (8.0, 5.0)])
@@ -101,7 +101,7 @@ def test_all_half_patterns_forward(dtype: torch.dtype, alpha: float, c: float, l
     assert (y[x == -torch.inf] == (-torch.inf if leak else 0)).all()
 
 
-@pytest.mark.usefixtures("backend")
+@pytest.mark.usefixtures("backend", "all_cores")
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("leak", [0.0, 0.01])
 @pytest.mark.parametrize(("alpha", "c"), [(1.0, 0.0), (0.0625, -2.0), (8.0, 5.0)])
@@ -157,7 +157,7 @@ def test_derivative_at_zero_is_the_right_hand_one(dtype: torch.dtype) -> None:
         assert slope.double().tolist() == pytest.approx([math.e] * 2, rel=4 * torch.finfo(dtype).eps)
 
 
-@pytest.mark.usefixtures("backend")
+@pytest.mark.usefixtures("backend", "all_cores")
 def test_sums_for_alpha_keep_their_digits() -> None:
     x = torch.full((3_000_000,), 0.1)
     a, c = torch.tensor([1.0], requires_grad=True), torch.tensor([0.0], requires_grad=True)

@@ -264,6 +264,7 @@ def test_results_do_not_depend_on_the_number_of_threads(threads: int) -> None:
     assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
 
 
+@pytest.mark.usefixtures("all_cores")
 def test_several_python_threads_at_once() -> None:
     x = torch.randn(100_000, requires_grad=True)
     wanted = torch.autograd.grad(ada(x).sum(), x)[0]

@@ -84,6 +84,7 @@ def test_backward_from_several_threads_while_the_number_of_threads_changes():
     at_once(change, *(lambda k=k: work(k) for k in range(len(cases))))
 
 
+@pytest.mark.usefixtures("all_cores")
 def test_several_threads_share_a_module_and_each_has_its_own_gradient():
     module = apical.ADA(learnable=True, num_parameters=CHANNELS)
     x, _, _, g = case(0)

@@ -90,6 +90,7 @@ def close(actual: Tensor, expected: Tensor, scale: float) -> None:
     assert (actual.detach().double() - expected.detach().double()).abs().max().item() <= bound
 
 
+@pytest.mark.usefixtures("all_cores")
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_statistics_far_from_zero_keep_their_digits(layout: torch.memory_format) -> None:
     z = (torch.randn(16, 6, 50, 40) + 3000.0).contiguous(memory_format=layout)

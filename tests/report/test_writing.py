@@ -333,14 +333,20 @@ def test_csv_has_full_precision_and_the_trials(fashion, fashion_folder: Path) ->
     assert rows["mlp-1/xiao-relu"]["ours"] == ""
 
 
-def test_a_page_that_would_be_too_large_leaves_details_to_the_folder(fashion, tmp_path: Path, monkeypatch) -> None:
+def test_a_page_that_would_be_too_large_leaves_details_to_the_folder(
+    fashion, fashion_folder: Path, tmp_path: Path, monkeypatch
+) -> None:
     sizes = []
-    for limit, words, trials in (
-        (10_000_000, "", 190),
-        (1, "all but the best trials to tables/trials.csv, all figures of the studies to figures/", 22),
+    monkeypatch.setattr(writing, "LIMIT", 1)
+    for written, words, trials in (
+        (fashion_folder / "index.html", "", 190),
+        (
+            write([fashion], tmp_path),
+            "all but the best trials to tables/trials.csv, all figures of the studies to figures/",
+            22,
+        ),
     ):
-        monkeypatch.setattr(writing, "LIMIT", limit)
-        page = write([fashion], tmp_path).read_text(encoding="utf-8")
+        page = written.read_text(encoding="utf-8")
         assert ("To stay small, this page leaves" in page) == bool(words)
         assert words in page
         assert page.count('id="t-') == trials

@@ -93,7 +93,6 @@ KILLED = """
     from pathlib import Path
     import torch
     torch.set_num_threads(1)
-    import sklearn.datasets
     from apical.train import Execution, TrialSpec, run_many
     folder, kills = Path(sys.argv[1]), int(sys.argv[2])
     specs = [TrialSpec.from_dict(s) for s in json.loads(sys.argv[3])]

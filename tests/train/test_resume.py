@@ -1,5 +1,6 @@
 import json
 import signal
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,8 +130,10 @@ FULL_DISK = """
 """
 
 
-def test_a_full_disk_is_said_clearly_and_the_last_checkpoint_is_intact(python, tmp_path):
-    said, position, state = python(FULL_DISK, tmp_path / "t").stdout.strip().splitlines()
+def test_a_full_disk_is_said_clearly_and_the_last_checkpoint_is_intact(forked, tmp_path):
+    done = forked("-c", textwrap.dedent(FULL_DISK), tmp_path / "t", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said, position, state = done.stdout.strip().splitlines()
     assert "cannot write" in said
     assert "last.safetensors" in said
     assert "intact" in said
@@ -203,7 +206,6 @@ KILLED_TRAINING = """
     from pathlib import Path
     import torch
     torch.set_num_threads(1)
-    import sklearn.datasets
     from apical.train import Execution, TrialSpec, run
     folder, kills = Path(sys.argv[1]), int(sys.argv[2])
     spec = TrialSpec.from_json(sys.argv[3])

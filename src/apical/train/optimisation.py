@@ -11,17 +11,11 @@ from apical import torch_private
 from apical.errors import CheckpointError
 from apical.train.spec import EVOLUTION, TrialSpec
 
-_CLASSES: dict[str, type[Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-    "es": torch.optim.Adam,
-    "cma-es": torch.optim.SGD,
-}
-
+_ADAM, _ADAMW, _SGD = map(torch_private.without_compiler, (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD))
+_CLASSES: dict[str, type[Optimizer]] = {"adam": _ADAM, "adamw": _ADAMW, "sgd": _SGD, "es": _ADAM, "cma-es": _SGD}
 _KERNELS: dict[type[Optimizer], Callable[..., Any]] = {
-    torch.optim.Adam: torch_private.fused_adam,
-    torch.optim.AdamW: torch_private.fused_adamw,
+    _ADAM: torch_private.fused_adam,
+    _ADAMW: torch_private.fused_adamw,
 }
 
 

@@ -7,7 +7,6 @@ the points in time) is for fitting, a quarter for validation, the rest for the t
 import hashlib
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from apical.data.randomness import generator
 from apical.data.recipe import Arrays, Recipe
 from apical.data.split import SEED, Parts
 from apical.data.store import Draft
-from apical.errors import DataError, MissingExtraError
+from apical.errors import DataError
 from apical.files import decode_sound, open_image, read_file, refuse_placeholder
 
 PHOTOGRAPHS = {
@@ -47,10 +46,7 @@ VOICE_POINTS = 2_048
 def photograph(name: str, size: int) -> NDArray[np.float32]:
     """(size, size, 3) values in [0, 1]: the largest square in the middle, resized."""
     library, inside = PHOTOGRAPHS[name]
-    spec = find_spec(library)
-    if spec is None or spec.origin is None:
-        raise MissingExtraError(f"this needs {library}, which is not installed: pip install 'apical[lab]'")
-    path = Path(spec.origin).parent / inside
+    path = imports.file_of(library, inside, extra="lab")
     image = open_image(read_file(path, limit=FILE_LIMIT), origin=path)
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
