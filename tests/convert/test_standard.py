@@ -1,5 +1,8 @@
 """Standard units: every activation of the chosen kinds gives way, whatever way it is written."""
 
+import copy
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -218,3 +221,56 @@ def test_a_learned_alpha_has_the_dtype_of_the_model(dtype: torch.dtype) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).to(dtype)
     apical.convert_(model, "ada(alpha=learn)")
     assert model[1].alpha.dtype == dtype
+
+
+class Squared(nn.Module):
+    def forward(self, hidden: Tensor) -> Tensor:
+        return F.relu(hidden) ** 2
+
+
+class Doubled(nn.Module):
+    def forward(self, z: Tensor) -> Tensor:
+        return 2 * F.relu(z)
+
+
+def squared(hidden: Tensor) -> Tensor:
+    return F.relu(hidden) ** 2
+
+
+class ByName(nn.Module):
+    """Passes the inputs of its layers by their names; where it decides by values, no graph shows that."""
+
+    def __init__(self, activation: Any, decides: bool) -> None:
+        super().__init__()
+        self.affine, self.act, self.last, self.decides = nn.Linear(4, 4), activation, nn.Linear(4, 2), decides
+        self.by_input = isinstance(activation, nn.ReLU)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.affine(input=x)
+        if self.decides and bool(h.isnan().any()):
+            return h
+        return self.last(input=self.act(input=h) if self.by_input else self.act(hidden=h))
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("decides", [False, True])
+@pytest.mark.parametrize("unit", ["ada", "gelu", "swish", "gaussian", "pynada", Doubled()])
+@pytest.mark.parametrize("activation", [nn.ReLU, Squared, lambda: squared])
+def test_a_forward_may_pass_the_input_by_its_name(activation: Any, unit: Any, decides: bool, shown: bool) -> None:
+    if unit == "pynada" and decides and not shown:
+        return  # nothing tells what feeds the activation
+    model, x = ByName(activation(), decides), torch.randn(3, 4)
+    before = model(x)
+    report = apical.convert_(model, unit, example_inputs=x if shown else None)
+    assert len(report.converted) == 1
+    fresh = copy.deepcopy(model)
+    assert torch.equal(fresh(x), model(x))
+    assert not torch.equal(model(x), before)
+    assert torch.equal(report.undo()(x), before)
+    assert not getattr(model.act, "_forward_pre_hooks", {})
+
+
+@pytest.mark.parametrize("module", [apical.ADA(), apical.PyramidalLinear(4, 4), nn.ReLU()])
+def test_modules_name_their_argument_as_torch_does(module: nn.Module) -> None:
+    x = torch.randn(3, 4)
+    assert torch.equal(module(input=x), module(x))

@@ -55,7 +55,7 @@ from apical.convert.kinds import (
     module_kind,
 )
 from apical.convert.probe import changes_shape, elementwise, is_bent, module_function, overwrites, whole_activation
-from apical.convert.source import Expression, Place, hooks, out_of_reach, read
+from apical.convert.source import Expression, Place, hooks, out_of_reach, passed_by_name, read
 from apical.convert.trace import MODES, Traced, has_own_forward, place_of, trace
 from apical.errors import ConversionError
 
@@ -423,6 +423,11 @@ class FlowGraph:
             if not name:
                 return "no forward that was traced calls it"
             name = name.rpartition(".")[0]
+
+    def passed_by_name(self) -> set[str]:
+        """The names by which forwards that keep their code pass the one argument of a call."""
+        kinds = {type(traced.module) for traced in self._forwards() if traced.error or traced.keeps_code}
+        return {name for kind in kinds for name in passed_by_name(kind)}
 
     def blind(self) -> list[Traced]:
         """The modules whose forward could not be traced."""

@@ -11,6 +11,7 @@ class apply, is a `Mention`: it is listed, and stays.
 import ast
 import inspect
 import linecache
+import re
 import textwrap
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator
@@ -141,6 +142,20 @@ def _read_methods(kind: type[nn.Module]) -> dict[str, Method]:
             if isinstance(node, ast.Attribute) and _is_own(node, method.self)
         ]
     return known
+
+
+def passed_by_name(kind: type[nn.Module]) -> set[str]:
+    """The names by which calls in the methods of a class pass their one argument."""
+    calls = [n for method in methods(kind).values() for n in ast.walk(method.tree) if isinstance(n, ast.Call)]
+    return {call.keywords[0].arg or "" for call in calls if not call.args and len(call.keywords) == 1}
+
+
+def parameter_names(function: Any) -> set[str]:
+    """The names of the arguments that a function takes; torch's own functions without a signature take `input`."""
+    try:
+        return set(inspect.signature(function).parameters)
+    except ValueError:
+        return {"input"}
 
 
 def _is_own(node: ast.AST, own: str) -> bool:
@@ -340,6 +355,8 @@ def read(
         parts += [_mention(kind, "called in a forward whose source cannot be read") for kind in kinds]
     searches = [Search(module, method, registered) for method in known.values()]
     for search in searches:
+        search.callers = [call for other in searches for call in other.calls_of(search.method.name)]
+    for search in searches:
         own = list(search.run())
         parts += own
         if follow or search.method.name == "__call__":
@@ -392,13 +409,17 @@ def _source(function: Any) -> Method | None:
     return _parsed(function.__name__, function) if isinstance(function, FunctionType) else None
 
 
-def _hidden(function: Any, registered: set[int], where: str, seen: set[Any]) -> Iterator[Mention]:
+def _hidden(
+    function: Any, registered: set[int], where: str, seen: set[Any], caller: "Search | None" = None
+) -> Iterator[Mention]:
     """What a function outside the methods applies, and those that it calls."""
+    calls = caller.calls_of(function) if caller is not None else []
     function = _plain(function)
     if function in seen or not _is_foreign(function) or (method := _source(function)) is None:
         return
     seen.add(function)
     search = Search(nn.Module(), method, registered, seen)
+    search.callers = calls
     written: list[Expression] = []
     for part in search.run():
         if isinstance(part, Expression):
@@ -436,11 +457,13 @@ class Search:
 
     def __init__(self, module: nn.Module, method: Method, registered: set[int], seen: set[Any] | None = None) -> None:
         self.module, self.method, self.registered = module, method, registered
+        self.callers: list[tuple[Search, ast.Call]] = []
         self.calls: list[tuple[str, Place]] = []
         self.outside, self.seen = seen is not None, seen if seen is not None else set[Any]()
         code, nodes = method.function.__code__, list(ast.walk(method.tree))
         stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
         stored.update(n.name for n in nodes[1:] if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)))
+        self.numbers = _numbers(method.tree.args)
         self.arguments = arguments = {n.arg for n in nodes if isinstance(n, ast.arg)}
         self.local = {*code.co_varnames, *code.co_cellvars, *stored, *arguments}
         self.changing = _changed_attributes(type(module))
@@ -455,9 +478,9 @@ class Search:
         self.given: dict[str, list[ast.expr]] = {}
         for node in nodes:
             for target, value in _assigned(node):
-                for name in ast.walk(target):
-                    if isinstance(name, ast.Name):
-                        self.given.setdefault(name.id, []).append(value)
+                for part in ast.walk(target):
+                    if isinstance(part, ast.Name) or _is_own(part, method.self):
+                        self.given.setdefault(ast.unparse(part), []).append(value)
 
     def run(self) -> Iterator[Expression | Mention]:
         for default in (*self.method.tree.args.defaults, *self.method.tree.args.kw_defaults):
@@ -509,7 +532,7 @@ class Search:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
             return
         if isinstance(node, ast.Call) and self._leaves_torch(node):
-            name = node.func.attr  # type: ignore[attr-defined]
+            name = node.func.attr if _is_leaving(node) else ast.unparse(node.func)  # type: ignore[attr-defined]
             yield Mention(name, leaves_by(name, self.at(node)), place=self.at(node), leaves=True)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in self.scope:
             return  # its value is known where the name is read
@@ -528,22 +551,53 @@ class Search:
     def _leaves_torch(self, node: ast.Call) -> bool:
         """Whether a call takes numbers out of torch that may come from the inputs, for Python to compute with."""
         position = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-        if not _is_leaving(node) or position in _deciding(self.method.function.__code__.co_filename):
+        if position in _deciding(self.method.function.__code__.co_filename):
             return False
-        return self._is_data(node.func.value)  # type: ignore[attr-defined]
+        return any(self._is_data(value) for value in self._taken(node))
 
-    def _is_data(self, node: ast.AST, above: frozenset[str] = frozenset()) -> bool:
-        """Whether a tensor may hold floating-point numbers that are computed from the inputs."""
-        if isinstance(node, ast.Name):
-            if node.id in above or node.id not in self.local or node.id == self.method.self:
+    def _taken(self, node: ast.AST) -> list[ast.expr]:
+        """What a call takes out of torch: by a tensor's method, by `float`, or by a function of math or numpy."""
+        if not isinstance(node, ast.Call):
+            return []
+        if _is_leaving(node):
+            return [node.func.value]  # type: ignore[attr-defined]
+        known, function = self.resolve(node.func)
+        if not known and isinstance(node.func, ast.Name) and node.func.id not in self.local:
+            function = _TAKING.get(node.func.id)
+        return [*node.args, *(keyword.value for keyword in node.keywords)] if _is_outside(function) else []
+
+    def _is_data(self, node: ast.AST, above: frozenset[Any] = frozenset()) -> bool:
+        """Whether a value may be, or hold, floating-point numbers that are computed from the inputs, in torch."""
+        if isinstance(node, ast.Name) or _is_own(node, self.method.self):
+            name = ast.unparse(node)
+            key, values = (self.method.function, name), self.given.get(name, [])
+            if key in above or name == self.method.self or (name not in self.local and not values):
                 return False
-            values = self.given.get(node.id, []) if node.id not in self.arguments else []
-            return not values or any(self._is_data(value, above | {node.id}) for value in values)
+            if name in self.arguments:
+                return name not in self.numbers and self._is_passed(name, above | {key})
+            return not values or any(self._is_data(value, above | {key}) for value in values)
         if isinstance(node, ast.Call):
             name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
-            if _is_own(node.func, self.method.self) or name in _INTEGERS:
-                return name not in _INTEGERS
-        return not isinstance(node, ast.Compare) and any(self._is_data(n, above) for n in ast.iter_child_nodes(node))
+            if name in _INTEGERS or self._taken(node):
+                return False
+            if _is_own(node.func, self.method.self):
+                return True
+        if isinstance(node, (ast.Compare, ast.Lambda)) or (isinstance(node, ast.Attribute) and node.attr in _ABOUT):
+            return False
+        return any(self._is_data(each, above) for each in _holding(node))
+
+    def _is_passed(self, name: str, above: frozenset[Any]) -> bool:
+        """Whether an argument may be such a value, as far as the calls tell that are known."""
+        passed = [(search, _argument(call, self.method, name)) for search, call in self.callers]
+        return not passed or any(value is None or search._is_data(value, above) for search, value in passed)
+
+    def calls_of(self, function: Any) -> "list[tuple[Search, ast.Call]]":
+        """The calls of a function, or of a method of self by its name."""
+        calls = [node for node in ast.walk(self.method.tree) if isinstance(node, ast.Call)]
+        if isinstance(function, str):
+            own = (call for call in calls if _is_own(call.func, self.method.self))
+            return [(self, call) for call in own if call.func.attr == function]  # type: ignore[attr-defined]
+        return [(self, call) for call in calls if self.resolve(call.func)[1] is function]
 
     def _has_left(self, node: ast.AST, above: frozenset[str] = frozenset()) -> bool:
         """Whether a value is a number of Python or an array of numpy that was a tensor."""
@@ -551,7 +605,7 @@ class Search:
             values = self.given.get(node.id, []) if node.id not in self.arguments | above else []
             return bool(values) and all(self._has_left(value, above | {node.id}) for value in values)
         inner = getattr(node, "func", None) or getattr(node, "value", None)  # of a call, an item or an attribute
-        return _is_leaving(node) or (inner is not None and self._has_left(inner, above))
+        return bool(self._taken(node)) or (inner is not None and self._has_left(inner, above))
 
     def weight(self, node: ast.expr) -> Tensor | None:
         """The parameter that `self.name` is."""
@@ -595,7 +649,7 @@ class Search:
                 yield _mention(kind or (name if name != "lambda" else FORMULA), picked, default=default)
             else:
                 name = getattr(value, "__name__", "a function")
-                yield from _hidden(value, self.registered, f"{name}, outside its class", self.seen)
+                yield from _hidden(value, self.registered, f"{name}, outside its class", self.seen, self)
 
     def at(self, node: ast.expr) -> Place:
         return self.method.place(node)
@@ -710,7 +764,7 @@ class Search:
         """The function that a call calls, a tensor's method by its name; None where that is not known."""
         known, value = self.resolve(node.func)
         if known:
-            return value
+            return None if _is_outside(value) else value
         if isinstance(node.func, ast.Attribute) and not _is_own(node.func, self.method.self):
             if self._has_left(node):
                 return None
@@ -801,8 +855,57 @@ LONGEST = 48
 """Characters of an expression that a report shows."""
 
 
-_INTEGERS = ("long", "int", "bool", "any", "all", "argmax", "argmin", "argsort", "nonzero", "count_nonzero", "size")
-"""Methods whose result holds no floating-point numbers."""
+_INTEGERS = (
+    "long", "int", "bool", "any", "all", "argmax", "argmin", "argsort", "nonzero", "count_nonzero", "size", "dim",
+    "numel", "nelement", "ndimension", "stride", "len", "range",
+)  # fmt: skip
+"""Methods and functions whose result holds no floating-point numbers."""
+
+_ABOUT = ("shape", "ndim", "dtype", "device", "is_cuda", "requires_grad", "training")
+"""Attributes of a tensor that say nothing of its numbers."""
+
+_TAKING: dict[str, Any] = {"float": float, "complex": complex}
+
+
+def _is_outside(function: Any) -> bool:
+    """Whether a function computes outside of torch: Python's numbers, math, or numpy and what is built on it."""
+    home = getattr(function, "__module__", None) or type(function).__module__
+    return function is float or function is complex or home.partition(".")[0] in ("math", "cmath", "numpy", "scipy")
+
+
+def _numbers(arguments: ast.arguments) -> set[str]:
+    """The arguments that are no tensors, by their annotation or default."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [*zip(reversed(positional), reversed(arguments.defaults), strict=False)]
+    defaults += [(each, value) for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value]
+    plain = {each.arg for each, value in defaults if isinstance(value, ast.Constant) and value.value is not None}
+    annotated = [each for each in (*positional, *arguments.kwonlyargs) if each.annotation is not None]
+    return plain | {each.arg for each in annotated if not _may_be_tensor(ast.unparse(each.annotation))}  # type: ignore[arg-type]
+
+
+def _may_be_tensor(annotation: str) -> bool:
+    return not set(re.findall(r"\w+", annotation)) <= _PLAIN
+
+
+_PLAIN = {"int", "float", "bool", "str", "None", "Optional", "Union", "tuple", "list", "Tuple", "List", "typing"}
+
+
+def _holding(node: ast.AST) -> list[ast.AST]:
+    """The parts of an expression whose values it holds; others count, choose or select."""
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
+        return [node.elt]
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    return [node.value] if isinstance(node, ast.Subscript) else list(ast.iter_child_nodes(node))
+
+
+def _argument(call: ast.Call, method: Method, name: str) -> ast.expr | None:
+    """What a call passes for an argument; None where that is not to be seen."""
+    names = [each.arg for each in (*method.tree.args.posonlyargs, *method.tree.args.args)]
+    names = names[1:] if method.self else names
+    by_name = {keyword.arg: keyword.value for keyword in call.keywords}
+    given = dict(zip(names, call.args, strict=False)) if not any(isinstance(a, ast.Starred) for a in call.args) else {}
+    return by_name.get(name) or given.get(name)
 
 
 def _is_leaving(node: ast.AST) -> bool:

@@ -102,7 +102,8 @@ class _Function(nn.Module):
         super().__init__()
         self.function = function
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
+        (x,) = (*args, *kwargs.values())
         return self.function(x.clone())
 
 
