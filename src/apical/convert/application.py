@@ -26,6 +26,7 @@ class Application:
         self.network, self.surgery, self.unit, self.at_zero = network, surgery, unit, at_zero
         self.decisions = [decision for decision in decisions if decision.form != "keep"]
         self.sites = [decision.site for decision in decisions if decision.asked]
+        self._called = [decision.site for decision in decisions if decision.site.module is not None]
         self.originals = {decision: decision.site.original for decision in self.decisions}  # before graphs change
         changed = {decision.site for decision in self.decisions}
         self._read_again = {site for site in changed if network.is_read_again(site)}
@@ -118,7 +119,8 @@ class Application:
 
     def _put(self, site: Site, old: nn.Module, new: nn.Module) -> None:
         """Put a module where the activation is, and let it take its input by the name that forwards pass it by."""
-        self.surgery.replace(old, new, only=site.slot)
+        others = {other.slot for other in self._called if other.module is old} - {site.slot}
+        self.surgery.replace(old, new, but=others)
         known, wanted = (parameter_names(function) for function in (new.forward, getattr(old, "function", old.forward)))
         if self.network.passed_by_name() & wanted - known:
             self.surgery.tap(new, ByName())

@@ -144,6 +144,17 @@ def _read_methods(kind: type[nn.Module]) -> dict[str, Method]:
     return known
 
 
+def called_names(kind: type[nn.Module]) -> dict[Place, str]:
+    """The names of what methods call on self (`act`, `block.act`), by the places of the calls."""
+    written: dict[Place, str] = {}
+    for method in methods(kind).values():
+        for node in ast.walk(method.tree):
+            own, _, name = ast.unparse(node.func).partition(".") if isinstance(node, ast.Call) else ("", "", "")
+            if name and own == method.self:
+                written[method.place(node)] = name  # type: ignore[arg-type]
+    return written
+
+
 def passed_by_name(kind: type[nn.Module]) -> set[str]:
     """The names by which calls in the methods of a class pass their one argument."""
     calls = [n for method in methods(kind).values() for n in ast.walk(method.tree) if isinstance(n, ast.Call)]
@@ -876,8 +887,8 @@ def _is_outside(function: Any) -> bool:
 def _numbers(arguments: ast.arguments) -> set[str]:
     """The arguments that are no tensors, by their annotation or default."""
     positional = [*arguments.posonlyargs, *arguments.args]
-    defaults = [*zip(reversed(positional), reversed(arguments.defaults), strict=False)]
-    defaults += [(each, value) for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value]
+    defaults: list[Any] = [*zip(reversed(positional), reversed(arguments.defaults), strict=False)]
+    defaults += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     plain = {each.arg for each, value in defaults if isinstance(value, ast.Constant) and value.value is not None}
     annotated = [each for each in (*positional, *arguments.kwonlyargs) if each.annotation is not None]
     return plain | {each.arg for each in annotated if not _may_be_tensor(ast.unparse(each.annotation))}  # type: ignore[arg-type]
@@ -1046,9 +1057,17 @@ def call_input_place(kind: type[nn.Module], place: Place) -> Place | None:
     method = methods(kind).get(place.method)
     for node in ast.walk(method.tree) if method is not None else ():
         if isinstance(node, ast.Call) and method is not None and method.place(node) == place:
+            if isinstance(node.func, ast.Subscript) or ast.unparse(node.func) in _loop_names(method):
+                return None  # it calls other modules too
             inputs = [*node.args, *(keyword.value for keyword in node.keywords)]
             return method.place(inputs[0]) if inputs and not isinstance(inputs[0], ast.Starred) else None
     return None
+
+
+def _loop_names(method: Method) -> set[str]:
+    """The names that loops give one value after another."""
+    loops = [node.target for node in ast.walk(method.tree) if isinstance(node, (ast.For, ast.comprehension))]
+    return {name.id for target in loops for name in ast.walk(target) if isinstance(name, ast.Name)}
 
 
 def edited(kind: type[nn.Module], edits: list[Edit]) -> tuple[tuple[str, str], ...]:

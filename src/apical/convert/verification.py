@@ -28,7 +28,7 @@ AMPLIFIED = 100.0
 Outputs = list[Tensor]
 
 
-class Mismatch(ConversionError):
+class MismatchError(ConversionError):
     """A conversion after which the network, with its activations put back, computes something else.
 
     `owners` are the modules that call what was converted, by name, each with the first that it calls.
@@ -79,7 +79,7 @@ class Verification:
             if error:
                 sites = [decision.site for decision in reversed(application.decisions)]
                 owners = {site.owner.name: site.name for site in sites}
-                raise Mismatch(model, error + " in training mode" * training, dict(reversed(owners.items())))
+                raise MismatchError(model, error + " in training mode" * training, dict(reversed(owners.items())))
 
     def _error(self, model: nn.Module, before: Outputs, *, training: bool) -> str:
         """What is wrong with what a model computes; empty where nothing is."""
