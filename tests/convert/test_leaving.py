@@ -38,7 +38,10 @@ def squashed(value: Any, slope: Any) -> Any:
 
 
 def root(count: Any) -> Any:
-    return math.sqrt(count)
+    def doubled(length: Any) -> Any:
+        return 2 * length
+
+    return sum(math.sqrt(doubled(length)) for length in [count] for _ in range(len([length])))
 
 
 def halved(h: Tensor) -> Tensor:

@@ -206,7 +206,8 @@ def _carry_out(
     parameters, forwards = zip(before, after, strict=True)
     cost = Cost(parameters, forwards if example_inputs is not None else None)
     details = {traced.name or "(the model)": traced.words for traced in network.blind()} | network.unread
-    return ConversionReport(surgery.model, str(unit), table, surgery.undo, details, cost, document(records))
+    doubtful = [*network.doubtful, *network.unread]
+    return ConversionReport(surgery.model, str(unit), table, surgery.undo, details, cost, document(records), doubtful)
 
 
 def _leaving(network: FlowGraph, observed: Observation | Recorded | None) -> list[Decision]:

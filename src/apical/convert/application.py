@@ -26,6 +26,7 @@ class Application:
         self.network, self.surgery, self.unit, self.at_zero = network, surgery, unit, at_zero
         self.decisions = [decision for decision in decisions if decision.form != "keep"]
         self.sites = [decision.site for decision in decisions if decision.asked]
+        self._passed = network.passed_by_name()
         self._called = [decision.site for decision in decisions if decision.site.module is not None]
         self.originals = {decision: decision.site.original for decision in self.decisions}  # before graphs change
         changed = {decision.site for decision in self.decisions}
@@ -122,7 +123,7 @@ class Application:
         others = {other.slot for other in self._called if other.module is old} - {site.slot}
         self.surgery.replace(old, new, but=others)
         known, wanted = (parameter_names(function) for function in (new.forward, getattr(old, "function", old.forward)))
-        if self.network.passed_by_name() & wanted - known:
+        if self._passed & wanted - known:
             self.surgery.tap(new, ByName())
 
     def _placed(self, decision: Decision) -> nn.Module:

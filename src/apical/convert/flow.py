@@ -55,7 +55,7 @@ from apical.convert.kinds import (
     module_kind,
 )
 from apical.convert.probe import changes_shape, elementwise, is_bent, module_function, overwrites, whole_activation
-from apical.convert.source import Expression, Place, hooks, out_of_reach, passed_by_name, read
+from apical.convert.source import Expression, Place, doubts, hooks, out_of_reach, passed_by_name, read
 from apical.convert.trace import MODES, Traced, every_name, has_own_forward, place_of, trace
 from apical.errors import ConversionError
 
@@ -243,6 +243,8 @@ class FlowGraph:
         self.live: list[Traced] = []
         self.entered: set[int] = set()
         self.unread: dict[str, str] = {}
+        self.doubtful: list[str] = []
+        """The forwards without a graph in which something may run that nothing lists."""
         self.leaving: list[Site] = []
         """Values that leave torch, as far as the source tells: no activations, but listed like them."""
         self._visit(model)
@@ -252,6 +254,9 @@ class FlowGraph:
             traced.expressions, traced.mentions, calls = read(traced.module, registered, follow=follow)
             traced.unseen = self._unseen(traced, calls)
             self.open |= traced.unseen
+            unlisted = doubts(traced.module, registered) if traced.error else ()
+            if any(each is None or self._is_chosen(Activation(each.kind, default=each.default)) for each in unlisted):
+                self.doubtful.append(traced.name or "(the model)")
             traced.keeps_code = traced.keeps_code or any(
                 _is_call(e.place) and self.chosen(_expression_site(traced, e, "")) for e in traced.expressions
             )
@@ -324,8 +329,10 @@ class FlowGraph:
 
     def chosen(self, site: Site) -> bool:
         """Whether the conversion is about this activation."""
-        known = site.activation
-        return self.selection.accepts(known.kind, known.names, own=known.default, module=site.module)
+        return self._is_chosen(site.activation, site.module)
+
+    def _is_chosen(self, known: Activation, module: nn.Module | None = None) -> bool:
+        return self.selection.accepts(known.kind, known.names, own=known.default, module=module)
 
     def sites(self) -> list[Site]:
         """Every activation: calls in forwards that run, modules that no call was seen of, what torch's code holds."""

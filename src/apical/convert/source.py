@@ -14,7 +14,7 @@ import linecache
 import re
 import textwrap
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType
@@ -146,13 +146,18 @@ def _read_methods(kind: type[nn.Module]) -> dict[str, Method]:
 
 def called_names(kind: type[nn.Module]) -> dict[Place, str]:
     """The names of what methods call on self (`act`, `block.act`), by the places of the calls."""
-    written: dict[Place, str] = {}
+    if kind in _CALLED:
+        return _CALLED[kind]
+    written = _CALLED[kind] = {}
     for method in methods(kind).values():
         for node in ast.walk(method.tree):
             own, _, name = ast.unparse(node.func).partition(".") if isinstance(node, ast.Call) else ("", "", "")
             if name and own == method.self:
                 written[method.place(node)] = name  # type: ignore[arg-type]
     return written
+
+
+_CALLED: dict[type[nn.Module], dict[Place, str]] = {}
 
 
 def passed_by_name(kind: type[nn.Module]) -> set[str]:
@@ -366,7 +371,7 @@ def read(
         parts += [_mention(kind, "called in a forward whose source cannot be read") for kind in kinds]
     searches = [Search(module, method, registered) for method in known.values()]
     for search in searches:
-        search.callers = [call for other in searches for call in other.calls_of(search.method.name)]
+        search.callers = partial(_calls_of, search.method.name, searches)
     for search in searches:
         own = list(search.run())
         parts += own
@@ -376,6 +381,19 @@ def read(
     written.sort(key=lambda each: (each.place.method != "forward", each.place.line, each.place.column))
     mentions = list(dict.fromkeys(part for part in parts if isinstance(part, Mention)))
     return written, mentions, {call for search in searches for call in search.calls}
+
+
+def doubts(module: nn.Module, registered: set[int]) -> Iterator[Mention | None]:
+    """What the methods of `module` may run that nothing lists; None stands for code that is not known."""
+    known = methods(type(module))
+    if "forward" in vars(module) or "forward" not in known:
+        yield None
+        return
+    for method in known.values():
+        search = Search(module, method, registered)
+        for node in ast.walk(method.tree):
+            if isinstance(node, ast.Call):
+                yield from search.doubts(node.func)
 
 
 def out_of_reach(what: str, kind: str) -> str:
@@ -412,8 +430,9 @@ def _plain(function: Any) -> Any:
 
 
 def _is_foreign(function: Any) -> bool:
-    """Whether this is neither torch's code nor ours."""
-    return (getattr(function, "__module__", None) or "").partition(".")[0] not in ("torch", "apical")
+    """Whether this is neither torch's code nor ours, nor numpy's."""
+    home = (getattr(function, "__module__", None) or "").partition(".")[0]
+    return home not in ("torch", "apical") and not _is_outside(function)
 
 
 def _source(function: Any) -> Method | None:
@@ -424,13 +443,13 @@ def _hidden(
     function: Any, registered: set[int], where: str, seen: set[Any], caller: "Search | None" = None
 ) -> Iterator[Mention]:
     """What a function outside the methods applies, and those that it calls."""
-    calls = caller.calls_of(function) if caller is not None else []
+    callers = partial(_calls_of, function, [caller] if caller is not None else [])
     function = _plain(function)
     if function in seen or not _is_foreign(function) or (method := _source(function)) is None:
         return
     seen.add(function)
     search = Search(nn.Module(), method, registered, seen)
-    search.callers = calls
+    search.callers = callers
     written: list[Expression] = []
     for part in search.run():
         if isinstance(part, Expression):
@@ -468,12 +487,14 @@ class Search:
 
     def __init__(self, module: nn.Module, method: Method, registered: set[int], seen: set[Any] | None = None) -> None:
         self.module, self.method, self.registered = module, method, registered
-        self.callers: list[tuple[Search, ast.Call]] = []
+        self.callers: Callable[[], list[tuple[Search, ast.Call]]] = list
         self.calls: list[tuple[str, Place]] = []
         self.outside, self.seen = seen is not None, seen if seen is not None else set[Any]()
         code, nodes = method.function.__code__, list(ast.walk(method.tree))
         stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
         stored.update(n.name for n in nodes[1:] if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)))
+        self.inner = {n.name for n in nodes[1:] if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+        self.parameters = {n.arg for n in ast.walk(method.tree.args) if isinstance(n, ast.arg)}
         self.numbers = _numbers(method.tree.args)
         self.arguments = arguments = {n.arg for n in nodes if isinstance(n, ast.arg)}
         self.local = {*code.co_varnames, *code.co_cellvars, *stored, *arguments}
@@ -584,12 +605,12 @@ class Search:
             key, values = (self.method.function, name), self.given.get(name, [])
             if key in above or name == self.method.self or (name not in self.local and not values):
                 return False
-            if name in self.arguments:
+            if name in self.parameters:
                 return name not in self.numbers and self._is_passed(name, above | {key})
             return not values or any(self._is_data(value, above | {key}) for value in values)
         if isinstance(node, ast.Call):
-            name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
-            if name in _INTEGERS or self._taken(node):
+            called = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
+            if called in _INTEGERS or self._taken(node):
                 return False
             if _is_own(node.func, self.method.self):
                 return True
@@ -599,16 +620,8 @@ class Search:
 
     def _is_passed(self, name: str, above: frozenset[Any]) -> bool:
         """Whether an argument may be such a value, as far as the calls tell that are known."""
-        passed = [(search, _argument(call, self.method, name)) for search, call in self.callers]
+        passed = [(search, _argument(call, self.method, name)) for search, call in self.callers()]
         return not passed or any(value is None or search._is_data(value, above) for search, value in passed)
-
-    def calls_of(self, function: Any) -> "list[tuple[Search, ast.Call]]":
-        """The calls of a function, or of a method of self by its name."""
-        calls = [node for node in ast.walk(self.method.tree) if isinstance(node, ast.Call)]
-        if isinstance(function, str):
-            own = (call for call in calls if _is_own(call.func, self.method.self))
-            return [(self, call) for call in own if call.func.attr == function]  # type: ignore[attr-defined]
-        return [(self, call) for call in calls if self.resolve(call.func)[1] is function]
 
     def _has_left(self, node: ast.AST, above: frozenset[str] = frozenset()) -> bool:
         """Whether a value is a number of Python or an array of numpy that was a tensor."""
@@ -637,6 +650,54 @@ class Search:
         order = type(self.module).__mro__ if isinstance(self.module, own) else own.__mro__
         above = order[order.index(own) + 1 :]
         return next((vars(base)[name] for base in above if name in vars(base)), None)
+
+    def doubts(self, function: ast.expr, above: frozenset[str] = frozenset()) -> list[Mention | None]:
+        """What a call of this may run that nothing lists: a function that is passed, made or looked up."""
+        known, value = self.resolve(function)
+        if known:
+            plain = _plain(value)
+            unread = isinstance(plain, (FunctionType, BuiltinFunctionType)) and _is_foreign(plain)
+            return [None] if unread and plain.__module__ != "builtins" and _source(plain) is None else []
+        if isinstance(function, ast.Name):
+            values = self.given.get(function.id, []) if function.id not in self.arguments | above else []
+            if function.id not in self.local or function.id in self.inner:
+                return []
+            found = [doubt for each in values for doubt in self._doubts_of(each, above | {function.id})]
+            return found if values else [None]
+        if isinstance(function, ast.IfExp):
+            return [*self._doubts_of(function.body, above), *self._doubts_of(function.orelse, above)]
+        if isinstance(function, ast.Subscript):
+            return self.doubts(function.value, above)
+        if not isinstance(function, ast.Attribute):
+            return [] if isinstance(function, ast.Lambda) else [None]
+        path = ast.unparse(function).split(".")
+        if path[0] != self.method.self or not all(part.isidentifier() for part in path):
+            return []  # a tensor's method, or one of an argument
+        holder: Any = self.module
+        for name in path[1:-1]:
+            holder = getattr(holder, name, None)
+        if getattr(holder, path[-1], None) is None and not self.changing & {*path}:
+            return []  # no call of it can run
+        if isinstance(holder, nn.Module):
+            own = holder is self.module and path[-1] in methods(type(holder))
+            return [] if own or path[-1] in holder._modules or hasattr(nn.Module, path[-1]) else [None]
+        return [] if isinstance(holder, (Tensor, str, list, tuple, dict, set)) else [None]
+
+    def _doubts_of(self, value: ast.expr, above: frozenset[str]) -> list[Mention | None]:
+        """The same for a function that a name holds: one of a table, one of several modules, or another name's."""
+        holder = value.func if isinstance(value, ast.Call) else value
+        known, table = (
+            self.resolve(holder.value) if isinstance(holder, (ast.Attribute, ast.Subscript)) else (False, None)
+        )
+        if known and isinstance(table, Mapping):
+            if id(table) not in _TABLES:
+                mentions = [mention for each in table.values() for mention in self._mentions(each, "a table")]
+                _TABLES[id(table)] = (table, mentions)
+            return [*_TABLES[id(table)][1]]
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _ITERATING:
+            parts = [self.doubts(each, above) for each in value.args]
+            return min(parts, key=len, default=[None])
+        return self.doubts(value, above)
 
     def _mentions(self, value: Any, text: str, depth: int = 2) -> Iterator[Mention]:
         """The activations that a value is, holds or applies."""
@@ -875,6 +936,11 @@ _INTEGERS = (
 _ABOUT = ("shape", "ndim", "dtype", "device", "is_cuda", "requires_grad", "training")
 """Attributes of a tensor that say nothing of its numbers."""
 
+_ITERATING = ("enumerate", "zip", "reversed", "iter", "list", "tuple")
+
+_TABLES: dict[int, tuple[Any, list[Mention]]] = {}
+"""What the functions in a table apply, by the id of the table, which is kept."""
+
 _TAKING: dict[str, Any] = {"float": float, "complex": complex}
 
 
@@ -901,12 +967,28 @@ def _may_be_tensor(annotation: str) -> bool:
 _PLAIN = {"int", "float", "bool", "str", "None", "Optional", "Union", "tuple", "list", "Tuple", "List", "typing"}
 
 
+def _calls_of(function: Any, searches: list[Search]) -> list[tuple[Search, ast.Call]]:
+    """The calls of a function, or of a method of self by its name."""
+    found: list[tuple[Search, ast.Call]] = []
+    for search in searches:
+        for call in [node for node in ast.walk(search.method.tree) if isinstance(node, ast.Call)]:
+            if isinstance(function, str):
+                same = _is_own(call.func, search.method.self) and call.func.attr == function  # type: ignore[attr-defined]
+            else:
+                same = search.resolve(call.func)[1] is function
+            found += [(search, call)] if same else []
+    return found
+
+
 def _holding(node: ast.AST) -> list[ast.AST]:
     """The parts of an expression whose values it holds; others count, choose or select."""
     if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
         return [node.elt]
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse]
+    if isinstance(node, ast.Call):
+        holder = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        return [*holder, *node.args, *(keyword.value for keyword in node.keywords)]
     return [node.value] if isinstance(node, ast.Subscript) else list(ast.iter_child_nodes(node))
 
 
