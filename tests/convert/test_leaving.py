@@ -33,6 +33,17 @@ def outside(h: Tensor) -> float:
     return math.tanh(h.mean().item())
 
 
+def squashed(value: Any, slope: Any) -> Any:
+    return math.tanh(value) * math.sqrt(slope)
+
+
+def root(count: Any) -> Any:
+    def doubled(length: Any) -> Any:
+        return 2 * length
+
+    return sum(math.sqrt(doubled(length)) for length in [count] for _ in range(len([length])))
+
+
 def halved(h: Tensor) -> Tensor:
     if h.max().item() > 1e4:
         h = h * 0.5
@@ -85,6 +96,47 @@ class Mathematics(Network):
 class Numpy(Network):
     def python(self, h: Tensor) -> Any:
         return torch.tensor(np.asarray(h.mean().detach()).clip(0.1))
+
+
+class Ufunc(Network):
+    def python(self, h: Tensor) -> Any:
+        return torch.tensor(np.tanh(h.detach().mean().numpy())) + np.float64(h.mean().detach())
+
+
+class Stored(Network):
+    def python(self, h: Tensor) -> Any:
+        self.hidden = h.mean()
+        return math.tanh(self.hidden)
+
+
+class Passed(Network):
+    def python(self, h: Tensor) -> Any:
+        return self.scaled(h.mean(), len(h))
+
+    def scaled(self, value: Any, count: Any) -> Any:
+        return math.tanh(value) / math.sqrt(count)
+
+
+class HelperOfNumbers(Network):
+    def python(self, h: Tensor) -> Any:
+        return squashed(h.mean(), 2.0)
+
+
+class Sizes(Network):
+    def python(self, h: Tensor) -> Any:
+        batch, channels = h.shape
+        scale = 1 / math.sqrt(h.size(-1)) * float(batch) * math.prod(h.shape[1:]) * math.log(2)
+        largest = float(max(part.shape[0] for part in h)) + np.sqrt(channels)
+        return scale * largest * int(h.shape[0]) * math.floor(h.numel() / 3) * root(channels) * self.half(h, len(h))
+
+    def half(self, h: Tensor, count: int, rate: float = 0.5, power: Any = 2.0) -> Any:
+        return math.exp(-rate) * count / math.pow(h.dim(), power)
+
+
+class Settings(Network):
+    def python(self, h: Tensor) -> Any:
+        least = float("-inf") if self.training else torch.finfo(h.dtype).min
+        return max(float(self.scale) + math.tanh(self.scale), least) + math.sqrt(self.last.in_features)
 
 
 class Count(Network):
@@ -149,6 +201,12 @@ def leaving(report: ConversionReport) -> list[str]:
         (Array, "numpy()"),
         (Helper, "item()"),
         (InTraining, "item()"),
+        (Float, "float()"),
+        (Mathematics, "math.tanh()"),
+        (Stored, "math.tanh()"),
+        (Passed, "math.tanh()"),
+        (HelperOfNumbers, "math.tanh()"),
+        (Numpy, "np.asarray()"),
     ],
 )
 def test_a_value_that_leaves_torch_is_listed_and_not_counted(network: type[Network], how: str, inputs: bool) -> None:
@@ -156,20 +214,33 @@ def test_a_value_that_leaves_torch_is_listed_and_not_counted(network: type[Netwo
     assert leaving(report) == [how]
     row = next(row for row in report.kept if row.before == how)
     assert not row.asked
-    assert f"of {'outside' if network is Helper else 'python'})" in row.reason
+    where = {Helper: "outside", Passed: "scaled", HelperOfNumbers: "squashed"}.get(network, "python")
+    assert f"of {where})" in row.reason
     activations = 2 if network is Rebound else 1
     assert str(report).startswith(f"{activations} of {activations} activation")
     assert f"values that leave torch: 1 {how[:-2]} (report.kept says where)" in str(report)
-    assert model(X).shape == (3, 2)  # what had left is no tensor: nothing was put in its place
-
-
-@pytest.mark.parametrize(("network", "how"), [(Float, "float()"), (Mathematics, "float()"), (Numpy, "array()")])
-def test_with_example_inputs_so_is_one_that_no_method_names(network: type[Network], how: str) -> None:
-    assert leaving(convert(network, inputs=True)[1]) == [how]
+    with torch.no_grad():
+        assert model(X).shape == (3, 2)  # what had left is no tensor: nothing was put in its place
 
 
 @pytest.mark.parametrize("inputs", [False, True])
-@pytest.mark.parametrize("network", [Count, Control, Guarded, Whole, Weights, Replaced])
+def test_a_function_of_numpy_is_no_activation_and_listed_once_where_the_value_leaves(inputs: bool) -> None:
+    report = convert(Ufunc, inputs)[1]
+    assert leaving(report) == ["numpy()", "np.float64()"]
+    assert len(report.kept) == 2
+
+
+class Unnamed(Network):
+    def python(self, h: Tensor) -> Any:
+        return "{:.3f}".format(h.mean()) and sum(map(float, h.mean(1)))  # noqa: UP032 - what f-strings do not show
+
+
+def test_with_example_inputs_so_is_one_that_no_call_names() -> None:
+    assert leaving(convert(Unnamed, inputs=True)[1]) == ["float()"]
+
+
+@pytest.mark.parametrize("inputs", [False, True])
+@pytest.mark.parametrize("network", [Count, Control, Guarded, Whole, Weights, Sizes, Settings, Replaced])
 def test_counts_conditions_and_weights_are_not(network: type[Network], inputs: bool) -> None:
     assert leaving(convert(network, inputs)[1]) == []
 

@@ -2,6 +2,7 @@
 
 import copy
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -219,3 +220,82 @@ def test_one_value_has_changed() -> None:
         model[0].weight.add_(1)
     with pytest.raises(ConversionError, match=r"^1 value of the model has changed"):
         report.undo()
+
+
+class Untraced(nn.Module):
+    """Stops by value, so that no graph holds it; all that it calls is written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.act = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)]), nn.ReLU()
+
+    def squash(self, x: Tensor) -> Tensor:
+        return F.gelu(self.act(x).mean(1, keepdim=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, layer in enumerate(self.layers):
+            x = layer(x) if number == 0 or x.sum() < 1e6 else x
+        return self.squash(x)
+
+
+class Passed(Untraced):
+    def forward(self, x: Tensor, function: Any = None) -> Tensor:
+        x = super().forward(x)
+        return x if function is None or x.sum() > 1e6 else function(x)  # type: ignore[no-any-return]
+
+
+class LookedUp(Untraced):
+    def forward(self, x: Tensor) -> Tensor:
+        function = getattr(F, "re" + "lu" if x.sum() > 0 else "gelu")
+        return function(self.act(x))  # type: ignore[no-any-return]
+
+
+TABLES = {"gates": {"one": torch.sigmoid, "two": torch.mean}, "hidden": {"one": F.gelu, "two": torch.mean}}
+GATES, HIDDEN = TABLES["gates"], TABLES["hidden"]
+
+
+class OfGates(Untraced):
+    def forward(self, x: Tensor) -> Tensor:
+        function = GATES["one" if x.sum() > 0 else "two"]
+        return function(self.act(x))
+
+
+class OfHidden(Untraced):
+    def forward(self, x: Tensor) -> Tensor:
+        function = HIDDEN["one" if x.sum() > 0 else "two"]
+        return function(self.act(x))
+
+
+class Object:
+    def run(self, x: Tensor) -> Tensor:
+        return x.relu()
+
+
+class Held(Untraced):
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = Object()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.held.run(self.act(x)) if x.sum() > 0 else x
+
+
+@pytest.mark.parametrize("network", [Untraced, OfGates])
+def test_the_headline_is_silent_about_untraced_forwards_whose_code_was_read(network: type[nn.Module]) -> None:
+    report = apical.convert_(network(), "ada")
+    assert list(report.details) == ["(the model)"]
+    assert report.doubtful == []
+    assert re.fullmatch(r"(\d) of \1 activations? converted to ada", str(report).splitlines()[0])
+
+
+@pytest.mark.parametrize("network", [Passed, LookedUp, OfHidden, Held])
+def test_the_headline_names_forwards_that_may_run_what_was_not_read(network: type[nn.Module]) -> None:
+    report = apical.convert_(network(), "ada")
+    assert report.doubtful == list(report.details) == ["(the model)"]
+    assert "; 1 forward could not be traced (report.details): example_inputs show" in str(report)
+    model = network()
+    assert "traced" not in str(apical.convert_(model, "ada", example_inputs=torch.randn(3, 4)))
+
+
+def test_a_table_of_gates_is_in_doubt_where_gates_are_asked_for() -> None:
+    assert apical.convert_(OfGates(), "ada", kinds=["relu", "sigmoid"]).doubtful == ["(the model)"]

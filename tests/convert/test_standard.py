@@ -1,5 +1,9 @@
 """Standard units: every activation of the chosen kinds gives way, whatever way it is written."""
 
+import copy
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,7 +11,9 @@ from torch.nn import functional as F
 
 import apical
 from apical.convert import ALL_KINDS, DEFAULT_KINDS
+from apical.convert.branch import WiredNeuron
 from apical.convert.kinds import _MODULES
+from apical.errors import ConversionError
 
 ADA = apical.ADA(alpha=0.5)
 UNIT = "ada(alpha=0.5)"
@@ -218,3 +224,128 @@ def test_a_learned_alpha_has_the_dtype_of_the_model(dtype: torch.dtype) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).to(dtype)
     apical.convert_(model, "ada(alpha=learn)")
     assert model[1].alpha.dtype == dtype
+
+
+class Squared(nn.Module):
+    def forward(self, hidden: Tensor) -> Tensor:
+        return F.relu(hidden) ** 2
+
+
+class Doubled(nn.Module):
+    def forward(self, z: Tensor) -> Tensor:
+        return 2 * F.relu(z)
+
+
+def squared(hidden: Tensor) -> Tensor:
+    return F.relu(hidden) ** 2
+
+
+class ByName(nn.Module):
+    """Passes the inputs of its layers by their names; where it decides by values, no graph shows that."""
+
+    def __init__(self, activation: Any, decides: bool) -> None:
+        super().__init__()
+        self.affine, self.act, self.last, self.decides = nn.Linear(4, 4), activation, nn.Linear(4, 2), decides
+        self.by_input = isinstance(activation, nn.ReLU)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.affine(input=x)
+        if self.decides and bool(h.isnan().any()):
+            return h
+        return self.last(input=self.act(input=h) if self.by_input else self.act(hidden=h))
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("decides", [False, True])
+@pytest.mark.parametrize("unit", ["ada", "gelu", "swish", "gaussian", "pynada", Doubled()])
+@pytest.mark.parametrize("activation", [nn.ReLU, Squared, lambda: squared])
+def test_a_forward_may_pass_the_input_by_its_name(activation: Any, unit: Any, decides: bool, shown: bool) -> None:
+    if unit == "pynada" and decides and not shown:
+        return  # nothing tells what feeds the activation
+    model, x = ByName(activation(), decides), torch.randn(3, 4)
+    before = model(x)
+    report = apical.convert_(model, unit, example_inputs=x if shown else None)
+    assert len(report.converted) == 1
+    fresh = copy.deepcopy(model)
+    assert torch.equal(fresh(x), model(x))
+    assert not torch.equal(model(x), before)
+    assert torch.equal(report.undo()(x), before)
+    assert not getattr(model.act, "_forward_pre_hooks", {})
+
+
+@pytest.mark.parametrize("module", [apical.ADA(), apical.PyramidalLinear(4, 4), nn.ReLU()])
+def test_modules_name_their_argument_as_torch_does(module: nn.Module) -> None:
+    x = torch.randn(3, 4)
+    assert torch.equal(module(input=x), module(x))
+
+
+class TwoNames(nn.Module):
+    """One activation with two names, called twice; where it decides by values, no graph shows that."""
+
+    def __init__(self, way: str, decides: bool) -> None:
+        super().__init__()
+        self.one, self.two, self.act, self.way, self.decides = nn.Linear(4, 4), nn.Linear(4, 4), nn.ReLU(), way, decides
+        if way == "list":
+            self.both = nn.ModuleList([self.act, self.act])
+        else:
+            self.same = self.act
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.decides and bool(x.isnan().any()):
+            return x
+        if self.way == "names":
+            return self.same(self.two(self.act(self.one(x))))
+        if self.way == "first alone":
+            return self.act(self.two(self.act(self.one(x))))
+        if self.way == "variables":
+            first, second = self.act, self.same
+            return second(self.two(first(self.one(x))))
+        for layer, act in zip((self.one, self.two), self.both, strict=True):
+            x = act(layer(x))
+        return x
+
+
+class Decides(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        for part in self if bool(x.isfinite().all()) else ():
+            x = part(x)
+        return x
+
+
+def shared(block: type[nn.Sequential]) -> nn.Module:
+    act = nn.ReLU()
+    parts = [nn.Linear(4, 4), act], [nn.Linear(4, 4), act]
+    return nn.Sequential(*(block(*each) for each in parts)) if block is Decides else block(*parts[0], *parts[1])
+
+
+TWO_CALLS: dict[str, Any] = {
+    way: partial(TwoNames, way, False) for way in ("names", "first alone", "variables", "list")
+}
+TWO_CALLS |= {
+    "names, decides": partial(TwoNames, "names", True),
+    "row": partial(shared, nn.Sequential),
+    "blocks": partial(shared, Decides),
+}
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("way", TWO_CALLS)
+def test_a_module_with_two_names_has_a_row_for_each_call(way: str, shown: bool, unit: str) -> None:
+    model, x = TWO_CALLS[way](), torch.randn(3, 4)
+    if unit == "pynada" and (way == "blocks" or (way == "names, decides" and not shown)):
+        with pytest.raises(ConversionError, match="is not written out in the source" if shown else "example_inputs"):
+            apical.convert_(model, unit, example_inputs=x if shown else None)
+        return
+    before, ran = model(x), list[nn.Module]()
+    report = apical.convert_(model, unit, example_inputs=x if shown else None)
+    handle = nn.modules.module.register_module_forward_hook(lambda module, *_: ran.append(module))
+    model(x)
+    handle.remove()
+    kinds = apical.ADA if unit == "ada" else (apical.PyramidalLinear, WiredNeuron)
+    assert sum(isinstance(module, kinds) for module in ran) == len(report.rows) == 2
+    assert all(row.converted and bool(row.inputs) == shown for row in report.rows)
+    expected = {"first alone": {"act", "act (call 2)"}, "list": {"both.0", "both.1"}, "row": {"1", "3"}}
+    expected["blocks"] = {"0.1", "1.1"}
+    assert {row.name for row in report.rows} == expected.get(way, {"act", "same"})
+    assert torch.equal(report.undo()(x), before)

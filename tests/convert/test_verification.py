@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 import apical
 from apical.convert import application, flow
+from apical.convert.verification import at_fault
 from apical.errors import ConversionError
 
 if TYPE_CHECKING:
@@ -301,3 +302,54 @@ def test_a_file_that_was_edited_after_its_import_is_not_believed(
     with pytest.raises(ConversionError):
         apical.convert_(model, "ada", example_inputs=x)
     assert torch.equal(model(x), F.gelu(model.affine(x)))
+
+
+class Blocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = Residual(), InTraining(nn.Linear(2, 4)), Residual()
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.second(self.first(x)["out"][0])
+        return self.third(h)["out"][0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("unit", ["ada", "pyramidal(basal=gelu,apical=ada)"])
+def test_a_module_that_would_be_rewritten_wrongly_keeps_its_own_and_the_rest_is_converted(
+    unit: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model, x = Blocks().eval(), torch.randn(6, 4)
+    hidden = model.third(model.second(torch.ones(6, 2)))["out"][0]
+    monkeypatch.setattr(  # the fault: nothing is written back in one of the blocks
+        flow.FlowGraph, "is_read_again", lambda self, site: site.owner.name == "first"
+    )
+    report = apical.convert_(model, unit, example_inputs=x)
+    assert {row.name for row in report.converted} == {"first.act", "second.relu"}
+    (row,) = report.kept
+    assert (row.name, row.asked) == ("third.act", True)
+    assert row.reason.startswith("its conversion was undone: with the original activations in their new places the")
+    assert type(model.third.act) is nn.ReLU
+    assert type(model.third) is Residual
+    report.save(tmp_path / "conversion.json")
+    fresh = Blocks().eval()
+    apical.convert.load(fresh, tmp_path / "conversion.json")
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(fresh(x), model(x))
+    report.undo()
+    assert torch.equal(model.third(model.second(torch.ones(6, 2)))["out"][0], hidden)
+
+
+def test_all_modules_that_fail_alone_are_at_fault_and_else_all_that_fail_together() -> None:
+    names = [str(number) for number in range(11)]
+    assert at_fault(names, lambda tried: bool({"3", "9"} & {*tried})) == ["3", "9"]
+    assert at_fault(names, lambda tried: {"3", "9"} <= {*tried}) == names
+    assert at_fault(names[:1], lambda tried: True) == names[:1]
+
+
+def test_a_refusal_names_the_modules_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), Residual()).eval(), torch.randn(6, 4)
+    monkeypatch.setattr(flow.FlowGraph, "is_read_again", lambda *_: False)
+    with pytest.raises(
+        ConversionError, match=r"something else, because of what was converted in 1; exclude that, .*'1'"
+    ):
+        apical.convert_(model, "ada", example_inputs=x)

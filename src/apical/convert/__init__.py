@@ -38,7 +38,7 @@ from apical.convert.record import (
 )
 from apical.convert.report import Change, ConversionReport, Cost, nothing_converted, nothing_to_convert, rows
 from apical.convert.rewrite import Surgery
-from apical.convert.verification import Verification
+from apical.convert.verification import MismatchError, Verification, at_fault
 from apical.errors import ApicalError, ConversionError
 from apical.nn.unit import Unit
 
@@ -86,13 +86,29 @@ def convert_(
         )
     selection = Selection.of(kinds, also)
     _check_arguments(model, filter_fn)
-    surgery = Surgery(model)
+    convert = partial(_convert, model, unit, selection, filter_fn, example_inputs, keep_function=keep_function)
     with torch.inference_mode(False):  # what is made here is to be trained
         try:
-            return _convert(model, unit, selection, surgery, filter_fn, example_inputs, keep_function=keep_function)
-        except BaseException:
-            surgery.undo()
-            raise
+            return convert({})
+        except MismatchError as mismatch:
+            owners, kept = [*mismatch.owners], mismatch.without
+            faulty = at_fault(owners, lambda tried: _fails(convert, kept(tried)))
+            if faulty == owners:
+                raise
+        return convert(kept([name for name in owners if name not in faulty]))
+
+
+def _fails(convert: Callable[[dict[str, str]], ConversionReport], kept: dict[str, str]) -> bool:
+    """Whether a conversion changes more than activations where these modules keep what they have; it is undone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            convert(kept).undo()
+        except MismatchError:
+            return True
+        except ConversionError:  # nothing is left to convert
+            return False
+    return False
 
 
 def _may_be_unit(unit: Unit) -> bool:
@@ -111,12 +127,35 @@ def _convert(
     model: nn.Module,
     unit: Unit,
     selection: Selection,
-    surgery: Surgery,
     filter_fn: Callable[[str, nn.Module], bool] | None,
     example_inputs: Any,
+    kept: dict[str, str],
     *,
     keep_function: bool,
 ) -> ConversionReport:
+    """One conversion, whole or not at all; `kept` are modules that keep their activations, by name, and why."""
+    surgery = Surgery(model)
+    try:
+        network, decisions, observed, held = _decided(
+            model, unit, selection, surgery, filter_fn, example_inputs, kept, keep_function=keep_function
+        )
+        return _carry_out(network, surgery, decisions, unit, observed, held, example_inputs, at_zero=keep_function)
+    except BaseException:
+        surgery.undo()
+        raise
+
+
+def _decided(
+    model: nn.Module,
+    unit: Unit,
+    selection: Selection,
+    surgery: Surgery,
+    filter_fn: Callable[[str, nn.Module], bool] | None,
+    example_inputs: Any,
+    kept: dict[str, str],
+    *,
+    keep_function: bool,
+) -> tuple[FlowGraph, list[Decision], Observation | None, list[Held]]:
     held = _hold_functions(model, surgery)
     network = FlowGraph(model, selection, _aliases(held))
     sites = network.sites()
@@ -125,6 +164,8 @@ def _convert(
         observed = observe(network, sites, example_inputs, _alpha(unit))
         sites = network.clear(sites, observed.cleared)
         sites = [*(observed.split(sites) if unit.pyramidal else sites), *observed.strays]
+    for site in sites:
+        site.fixed = site.fixed or kept.get(site.owner.name)
     selection.check(name for site in sites for name in (site.kind, *site.activation.names))
     decisions = decide(network, sites, unit, chosen_by=network.chosen, filter_fn=filter_fn, observed=observed)
     asked = [decision for decision in decisions if decision.asked]
@@ -137,7 +178,7 @@ def _convert(
         _check_function_is_kept(asked, unit)
     else:
         _warn_if_trained(model, asked, unit)
-    return _carry_out(network, surgery, decisions, unit, observed, held, example_inputs, at_zero=keep_function)
+    return network, decisions, observed, held
 
 
 def _carry_out(
@@ -165,7 +206,8 @@ def _carry_out(
     parameters, forwards = zip(before, after, strict=True)
     cost = Cost(parameters, forwards if example_inputs is not None else None)
     details = {traced.name or "(the model)": traced.words for traced in network.blind()} | network.unread
-    return ConversionReport(surgery.model, str(unit), table, surgery.undo, details, cost, document(records))
+    doubtful = [*network.doubtful, *network.unread]
+    return ConversionReport(surgery.model, str(unit), table, surgery.undo, details, cost, document(records), doubtful)
 
 
 def _leaving(network: FlowGraph, observed: Observation | Recorded | None) -> list[Decision]:
@@ -391,5 +433,5 @@ def _warn_if_trained(model: nn.Module, decisions: list[Decision], unit: Unit) ->
         hint = "" if other else ", unless keep_function=True starts that branch at zero"
         warnings.warn(
             f"the model looks trained and gets {what}: its outputs change, and it needs further training{hint}",
-            stacklevel=3,
+            stacklevel=5,
         )

@@ -6,13 +6,13 @@ from typing import Any
 from torch import nn
 from torch.fx import Node
 
-from apical.convert.branch import ApicalBranch, InPlace, Tap, Wire, WiredNeuron, plain_norm, zero_apical_
+from apical.convert.branch import ApicalBranch, ByName, InPlace, Tap, Wire, WiredNeuron, plain_norm, zero_apical_
 from apical.convert.flow import Feed, FlowGraph, Site, output
 from apical.convert.kinds import HeldFunction, call_input, is_transformer_layer, width
 from apical.convert.plan import Decision, all_fused, has_extras, rewires, takes_slot
 from apical.convert.probe import probe, same_function
 from apical.convert.rewrite import Surgery, inline
-from apical.convert.source import Edit, call_input_place
+from apical.convert.source import Edit, call_input_place, parameter_names
 from apical.convert.trace import Traced
 from apical.nn.unit import Unit
 
@@ -26,6 +26,8 @@ class Application:
         self.network, self.surgery, self.unit, self.at_zero = network, surgery, unit, at_zero
         self.decisions = [decision for decision in decisions if decision.form != "keep"]
         self.sites = [decision.site for decision in decisions if decision.asked]
+        self._passed = network.passed_by_name()
+        self._called = [decision.site for decision in decisions if decision.site.module is not None]
         self.originals = {decision: decision.site.original for decision in self.decisions}  # before graphs change
         changed = {decision.site for decision in self.decisions}
         self._read_again = {site for site in changed if network.is_read_again(site)}
@@ -110,11 +112,19 @@ class Application:
             self._set_activation(site.owner.module, new)
             return
         if site.module is not None:
-            self.surgery.replace(site.module, new, only=site.slot)
+            self._put(site, site.module, new)
             if rewires(site):
                 self._call(site, site.target)
         else:
             self._call(site, self.surgery.add(site.owner.module, site.target, new))
+
+    def _put(self, site: Site, old: nn.Module, new: nn.Module) -> None:
+        """Put a module where the activation is, and let it take its input by the name that forwards pass it by."""
+        others = {other.slot for other in self._called if other.module is old} - {site.slot}
+        self.surgery.replace(old, new, but=others)
+        known, wanted = (parameter_names(function) for function in (new.forward, getattr(old, "function", old.forward)))
+        if self._passed & wanted - known:
+            self.surgery.tap(new, ByName())
 
     def _placed(self, decision: Decision) -> nn.Module:
         """What takes the place of an activation: the new one, in place where somebody reads what the old one wrote."""
@@ -173,7 +183,7 @@ class Application:
         self.surgery.tap(decision.affine, Tap(wired.wire))
         if takes_slot(self.network, self.sites, site):
             assert site.module is not None
-            self.surgery.replace(site.module, neuron, only=site.slot)
+            self._put(site, site.module, neuron)
         else:
             self._call(site, self.surgery.add(site.owner.module, f"{site.target.replace('.', '_')}_neuron", neuron))
 

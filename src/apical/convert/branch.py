@@ -42,6 +42,13 @@ class Tap:
         self.wire.value = args[0] if args else next(iter(kwargs.values()))
 
 
+class ByName:
+    """The hook that lets a module take its one argument by whatever name it is called with."""
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return (*args, *kwargs.values()), {}
+
+
 class WiredNeuron(nn.Module):
     """basal(z) + apical(norm''(w''x + b'')), in the place of an activation; x comes over a wire from the layer before.
 
@@ -52,14 +59,14 @@ class WiredNeuron(nn.Module):
         super().__init__()
         self.basal, self.apical, self.wire = basal, apical, wire
 
-    def forward(self, z: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         x, self.wire.value = self.wire.value, None
         if x is None:
             raise RuntimeError(
                 "a pyramidal neuron was called, but not the layer before it: forward took another path than the one "
                 "that was converted"
             )
-        return self.basal(z) + self.apical(x)  # type: ignore[no-any-return]
+        return self.basal(input) + self.apical(x)  # type: ignore[no-any-return]
 
 
 class InPlace(nn.Module):
@@ -73,8 +80,8 @@ class InPlace(nn.Module):
         super().__init__()
         self.activation = activation
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x.copy_(self.activation(x.clone()))
+    def forward(self, input: Tensor) -> Tensor:
+        return input.copy_(self.activation(input.clone()))
 
 
 def _without_parametrizations(affine: nn.Module) -> nn.Module:

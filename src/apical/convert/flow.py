@@ -55,8 +55,8 @@ from apical.convert.kinds import (
     module_kind,
 )
 from apical.convert.probe import changes_shape, elementwise, is_bent, module_function, overwrites, whole_activation
-from apical.convert.source import Expression, Place, hooks, out_of_reach, read
-from apical.convert.trace import MODES, Traced, has_own_forward, place_of, trace
+from apical.convert.source import Expression, Place, doubts, hooks, out_of_reach, passed_by_name, read
+from apical.convert.trace import MODES, Traced, every_name, has_own_forward, place_of, trace
 from apical.errors import ConversionError
 
 AFFINE_FUNCTIONS = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -79,6 +79,7 @@ MAKING = {
 """Calls whose result has memory of its own, beside those that map each number by itself."""
 MAKING_MODULES = (*(kind for kind in MOVING_MODULES if kind not in (nn.Flatten, nn.Unflatten)), nn.Embedding)
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
+UNCALLED = "no forward that was traced calls it"
 
 
 @dataclass(frozen=True)
@@ -242,6 +243,8 @@ class FlowGraph:
         self.live: list[Traced] = []
         self.entered: set[int] = set()
         self.unread: dict[str, str] = {}
+        self.doubtful: list[str] = []
+        """The forwards without a graph in which something may run that nothing lists."""
         self.leaving: list[Site] = []
         """Values that leave torch, as far as the source tells: no activations, but listed like them."""
         self._visit(model)
@@ -251,6 +254,9 @@ class FlowGraph:
             traced.expressions, traced.mentions, calls = read(traced.module, registered, follow=follow)
             traced.unseen = self._unseen(traced, calls)
             self.open |= traced.unseen
+            unlisted = doubts(traced.module, registered) if traced.error else ()
+            if any(each is None or self._is_chosen(Activation(each.kind, default=each.default)) for each in unlisted):
+                self.doubtful.append(traced.name or "(the model)")
             traced.keeps_code = traced.keeps_code or any(
                 _is_call(e.place) and self.chosen(_expression_site(traced, e, "")) for e in traced.expressions
             )
@@ -323,15 +329,23 @@ class FlowGraph:
 
     def chosen(self, site: Site) -> bool:
         """Whether the conversion is about this activation."""
-        known = site.activation
-        return self.selection.accepts(known.kind, known.names, own=known.default, module=site.module)
+        return self._is_chosen(site.activation, site.module)
+
+    def _is_chosen(self, known: Activation, module: nn.Module | None = None) -> bool:
+        return self.selection.accepts(known.kind, known.names, own=known.default, module=module)
 
     def sites(self) -> list[Site]:
         """Every activation: calls in forwards that run, modules that no call was seen of, what torch's code holds."""
         by_node = {node: s for traced in self.live for s in self._own_sites(traced) for node in s.nodes.values()}
         called = list(dict.fromkeys(by_node[node] for node in self._in_order() if node in by_node))
         slots = {*self.aliases, *(site.slot for site in called if site.module is not None)}
-        held = [site for site in self._walk() if (site.owner.module, site.target) not in slots]
+        named = {id(site.module) for site in called} - self.open
+        held = [
+            site
+            for site in self._walk()
+            if (site.owner.module, site.target) not in slots
+            and not (id(site.module) in named and site.owner.error == UNCALLED)  # a second name, never called by
+        ]
         return called + held + self._unplaced(called, held)
 
     def _unplaced(self, called: list[Site], held: list[Site]) -> list[Site]:
@@ -384,7 +398,8 @@ class FlowGraph:
 
     def _walk(self) -> Iterator[Site]:
         """Every place of a module that is an activation, without regard to calls."""
-        for name, module in self._names("", self.model, ()):
+        enters = lambda m: self.activation(m) is None and not isinstance(m, ParametrizationList)  # noqa: E731
+        for name, module in every_name(self.model, enters):
             parent, _, target = name.rpartition(".")
             activation = self.activation(module)
             if activation is not None:
@@ -396,16 +411,6 @@ class FlowGraph:
                 what = f"torch's {type(module).__name__} applies it in its own code"
                 holder = self.model.get_submodule(parent)
                 yield Site(Traced(parent, holder, error=what), Activation(kind), target, module, fixed=what)
-
-    def _names(self, name: str, module: nn.Module, above: tuple[int, ...]) -> Iterator[tuple[str, nn.Module]]:
-        """Every name of every module, shared ones included; the inside of an activation is not entered."""
-        if id(module) in above:
-            return
-        yield name, module
-        if self.activation(module) is None and not isinstance(module, ParametrizationList):
-            for child_name, child in module._modules.items():
-                if child is not None:
-                    yield from self._names(f"{name}.{child_name}".lstrip("."), child, (*above, id(module)))
 
     def _holder(self, name: str, holder: nn.Module) -> Traced:
         """The owner of an activation that no graph shows a call of; its forward, where it is readable, has the call."""
@@ -421,8 +426,13 @@ class FlowGraph:
             if traced is not None and traced.error:
                 return traced.error
             if not name:
-                return "no forward that was traced calls it"
+                return UNCALLED
             name = name.rpartition(".")[0]
+
+    def passed_by_name(self) -> set[str]:
+        """The names by which forwards that keep their code pass the one argument of a call."""
+        kinds = {type(traced.module) for traced in self._forwards() if traced.error or traced.keeps_code}
+        return {name for kind in kinds for name in passed_by_name(kind)}
 
     def blind(self) -> list[Traced]:
         """The modules whose forward could not be traced."""

@@ -38,7 +38,16 @@ from apical.convert.kinds import (
     is_ours,
 )
 from apical.convert.probe import called_alone
-from apical.convert.source import LEAVING, Place, codes, leaves_by, out_of_reach, running_place, taking_place
+from apical.convert.source import (
+    LEAVING,
+    Place,
+    called_names,
+    codes,
+    leaves_by,
+    out_of_reach,
+    running_place,
+    taking_place,
+)
 from apical.convert.trace import Traced, attributes_kept, in_mode, own_calls
 from apical.errors import ConversionError
 
@@ -238,7 +247,10 @@ class _Watch(TorchFunctionMode):
         self.names = {id(module): name for name, module in network.model.named_modules()}
         self.taken = {site.name for site in sites}
         self.by_node = {site.nodes[False]: site for site in sites if False in site.nodes}
-        self.by_module = {id(site.module): site for site in sites if site.module is not None and not site.nodes}
+        self.by_module: dict[int, list[Site]] = {}
+        for site in sites:
+            if site.module is not None and not site.nodes:
+                self.by_module.setdefault(id(site.module), []).append(site)
         self.expressions: dict[int, list[Site]] = {}
         self.functions: dict[int, list[Site]] = {}
         for site in sites:
@@ -346,9 +358,9 @@ class _Watch(TorchFunctionMode):
         """Whether a registered activation runs that was not called, but its forward was: `self.act.forward(x)`."""
         caller = sys._getframe(2)
         while caller is not None and caller.f_code not in self.frames[-1].known:
-            site = self.by_module.get(id(caller.f_locals.get("self")))
-            if site is not None:
-                self._note(site, x, None, record)
+            sites = self.by_module.get(id(caller.f_locals.get("self")))
+            if sites is not None:
+                self._note(sites[0], x, None, record)
                 return True
             caller = caller.f_back  # type: ignore[assignment]
         return False
@@ -448,13 +460,7 @@ class _Watch(TorchFunctionMode):
                 inside = True
             return replace(caller, inside=True, whole=activation is not None) if inside else caller
         if activation is not None and not inside:
-            if id(module) in self.by_module:
-                site = self.by_module[id(module)]
-                own = caller is not None and caller.module is site.owner.module
-                place = running_place(caller.known, sys._getframe(2)) if caller is not None and own else None
-                self._note(site, inputs[0], place, record)
-            elif caller is not None:
-                self._called(caller, inputs[0], record)
+            self._activate(caller, module, inputs[0], record)
             inside = True
         traced = self.network.traced.get(id(module))
         known = codes(type(module)) if traced is not None else {}
@@ -462,6 +468,20 @@ class _Watch(TorchFunctionMode):
         blind = traced is not None and traced.error is not None
         whole = activation is not None or (caller is not None and caller.whole)
         return _Frame(module, self._order(module), known, expressions, inside, blind, whole)
+
+    def _activate(self, caller: _Frame | None, module: nn.Module, x: Tensor, record: Record | None) -> None:
+        """A registered activation is called: by the name that the source or the graph of its caller has for it."""
+        sites, place = self.by_module.get(id(module), []), None
+        own = [site for site in sites if caller is not None and caller.module is site.owner.module]
+        if caller is not None and own:
+            place = running_place(caller.known, sys._getframe(3))
+            written = called_names(type(caller.module)).get(place) if place is not None else None
+            own = [site for site in own if site.target == written] or own
+        elif caller is not None and self._called(caller, x, record):
+            return
+        if sites:  # of several names that nothing tells apart, each call takes the next
+            site = min(own or sites, key=lambda site: len(self.observed.calls.get(site, ())))
+            self._note(site, x, place, record)
 
     def _called(self, frame: _Frame, x: Tensor, record: Record | None) -> bool:
         """The next activation of the frame's graph is called; whether there is one."""

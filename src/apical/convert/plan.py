@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 from torch import nn
 
 from apical.convert.branch import ApicalBranch
-from apical.convert.flow import Feed, FlowGraph, Site, output
+from apical.convert.flow import UNCALLED, Feed, FlowGraph, Site, output
 from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, is_ours, is_transformer_layer
 from apical.convert.rewrite import why_not
 from apical.convert.source import call_input_place, out_of_reach, why_no_source
@@ -239,7 +239,7 @@ def _pyramidal(network: FlowGraph, sites: list[Site], site: Site, observed: Feed
         return Decision(site, "fuse", affine=site.owner.module.linear1)  # type: ignore[arg-type]
     if site.nodes and type(site.owner.module) is Neuron:
         return Decision(site, "neuron", affine=site.owner.module.affine, norm=site.owner.module.norm)
-    fed = _agreed(network, site) if site.nodes else f"{site.owner.error or 'no forward that was traced calls it'}"
+    fed = _agreed(network, site) if site.nodes else str(site.owner.error or UNCALLED)
     if isinstance(fed, str):
         return _observed(network, sites, site, observed, fed)
     feeds, affine, norm = fed

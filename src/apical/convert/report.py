@@ -70,7 +70,7 @@ class ConversionReport:
     """What `convert_` did. `model` is the model to use; `print(report)` shows the table; `undo()` takes it back.
 
     `details` holds torch's own words about forwards that could not be traced, by name; `cost` what the change costs;
-    `record` what `save` writes.
+    `record` what `save` writes; `doubtful` those of these forwards in which code may run that was not read.
     """
 
     model: nn.Module
@@ -80,6 +80,7 @@ class ConversionReport:
     details: dict[str, str] = field(default_factory=dict)
     cost: Cost = field(default_factory=lambda: Cost((0, 0)))
     record: dict[str, Any] = field(default_factory=dict, repr=False)
+    doubtful: list[str] = field(default_factory=list)
     _values: dict[str, Tensor] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -172,9 +173,9 @@ class ConversionReport:
 
     def _headline(self, asked: list[Change]) -> str:
         head = f"{len(self.converted)} of {_count(len(asked), 'activation')} converted to {self.unit}"
-        if self.details and not self.cost.multiply_adds:  # where a forward was observed, nothing was missed there
+        if self.doubtful and not self.cost.multiply_adds:  # where a forward was observed, nothing was missed there
             head += (
-                f"; {_count(len(self.details), 'forward')} could not be traced (report.details): "
+                f"; {_count(len(self.doubtful), 'forward')} could not be traced (report.details): "
                 "example_inputs show what else runs there"
             )
         return head

@@ -7,10 +7,11 @@ in some places (source.py). The source travels with pickles and copies.
 
 import inspect
 import linecache
+from collections.abc import Callable, Collection
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
@@ -18,9 +19,6 @@ from torch.fx import Graph, GraphModule, Node
 from apical.convert.source import Edit, edited, rewritten_method
 from apical.convert.trace import MODES, Traced
 from apical.errors import ConversionError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PRELUDE = "from math import inf, nan\nimport torch\nfrom torch import device\nNoneType = type(None)\n"
 _IN_PRELUDE = ("inf", "nan", "torch", "device", "NoneType", "fx_pytree", "pytree")
@@ -44,8 +42,8 @@ class Surgery:
                 if child is not None:
                     self._slots.setdefault(id(child), []).append((parent, name))
 
-    def replace(self, old: nn.Module, new: nn.Module, *, only: tuple[nn.Module, str] | None = None) -> None:
-        """Put `new`, with the hooks of `old`, wherever the model has `old`, or in one place of it."""
+    def replace(self, old: nn.Module, new: nn.Module, *, but: Collection[tuple[nn.Module, str]] = ()) -> None:
+        """Put `new`, with the hooks of `old`, wherever the model has `old`, but for some places."""
         new.train(old.training)
         for hooks in HOOKS if any(getattr(old, name) for name in HOOKS) else ():
             setattr(new, hooks, getattr(old, hooks))  # the same dict: whoever holds a handle can still remove it
@@ -53,7 +51,7 @@ class Surgery:
             self.model = new
             return
         for parent, name in self._slots.get(id(old), []):
-            if only is None or (parent is only[0] and name == only[1]):
+            if (parent, name) not in but:
                 parent._modules[name] = new
                 self._undo.append(partial(parent._modules.__setitem__, name, old))
 

@@ -11,9 +11,10 @@ class apply, is a `Mention`: it is listed, and stays.
 import ast
 import inspect
 import linecache
+import re
 import textwrap
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType
@@ -141,6 +142,36 @@ def _read_methods(kind: type[nn.Module]) -> dict[str, Method]:
             if isinstance(node, ast.Attribute) and _is_own(node, method.self)
         ]
     return known
+
+
+def called_names(kind: type[nn.Module]) -> dict[Place, str]:
+    """The names of what methods call on self (`act`, `block.act`), by the places of the calls."""
+    if kind in _CALLED:
+        return _CALLED[kind]
+    written = _CALLED[kind] = {}
+    for method in methods(kind).values():
+        for node in ast.walk(method.tree):
+            own, _, name = ast.unparse(node.func).partition(".") if isinstance(node, ast.Call) else ("", "", "")
+            if name and own == method.self:
+                written[method.place(node)] = name  # type: ignore[arg-type]
+    return written
+
+
+_CALLED: dict[type[nn.Module], dict[Place, str]] = {}
+
+
+def passed_by_name(kind: type[nn.Module]) -> set[str]:
+    """The names by which calls in the methods of a class pass their one argument."""
+    calls = [n for method in methods(kind).values() for n in ast.walk(method.tree) if isinstance(n, ast.Call)]
+    return {call.keywords[0].arg or "" for call in calls if not call.args and len(call.keywords) == 1}
+
+
+def parameter_names(function: Any) -> set[str]:
+    """The names of the arguments that a function takes; torch's own functions without a signature take `input`."""
+    try:
+        return set(inspect.signature(function).parameters)
+    except ValueError:
+        return {"input"}
 
 
 def _is_own(node: ast.AST, own: str) -> bool:
@@ -340,6 +371,8 @@ def read(
         parts += [_mention(kind, "called in a forward whose source cannot be read") for kind in kinds]
     searches = [Search(module, method, registered) for method in known.values()]
     for search in searches:
+        search.callers = partial(_calls_of, search.method.name, searches)
+    for search in searches:
         own = list(search.run())
         parts += own
         if follow or search.method.name == "__call__":
@@ -348,6 +381,19 @@ def read(
     written.sort(key=lambda each: (each.place.method != "forward", each.place.line, each.place.column))
     mentions = list(dict.fromkeys(part for part in parts if isinstance(part, Mention)))
     return written, mentions, {call for search in searches for call in search.calls}
+
+
+def doubts(module: nn.Module, registered: set[int]) -> Iterator[Mention | None]:
+    """What the methods of `module` may run that nothing lists; None stands for code that is not known."""
+    known = methods(type(module))
+    if "forward" in vars(module) or "forward" not in known:
+        yield None
+        return
+    for method in known.values():
+        search = Search(module, method, registered)
+        for node in ast.walk(method.tree):
+            if isinstance(node, ast.Call):
+                yield from search.doubts(node.func)
 
 
 def out_of_reach(what: str, kind: str) -> str:
@@ -384,21 +430,26 @@ def _plain(function: Any) -> Any:
 
 
 def _is_foreign(function: Any) -> bool:
-    """Whether this is neither torch's code nor ours."""
-    return (getattr(function, "__module__", None) or "").partition(".")[0] not in ("torch", "apical")
+    """Whether this is neither torch's code nor ours, nor numpy's."""
+    home = (getattr(function, "__module__", None) or "").partition(".")[0]
+    return home not in ("torch", "apical") and not _is_outside(function)
 
 
 def _source(function: Any) -> Method | None:
     return _parsed(function.__name__, function) if isinstance(function, FunctionType) else None
 
 
-def _hidden(function: Any, registered: set[int], where: str, seen: set[Any]) -> Iterator[Mention]:
+def _hidden(
+    function: Any, registered: set[int], where: str, seen: set[Any], caller: "Search | None" = None
+) -> Iterator[Mention]:
     """What a function outside the methods applies, and those that it calls."""
+    callers = partial(_calls_of, function, [caller] if caller is not None else [])
     function = _plain(function)
     if function in seen or not _is_foreign(function) or (method := _source(function)) is None:
         return
     seen.add(function)
     search = Search(nn.Module(), method, registered, seen)
+    search.callers = callers
     written: list[Expression] = []
     for part in search.run():
         if isinstance(part, Expression):
@@ -436,11 +487,15 @@ class Search:
 
     def __init__(self, module: nn.Module, method: Method, registered: set[int], seen: set[Any] | None = None) -> None:
         self.module, self.method, self.registered = module, method, registered
+        self.callers: Callable[[], list[tuple[Search, ast.Call]]] = list
         self.calls: list[tuple[str, Place]] = []
         self.outside, self.seen = seen is not None, seen if seen is not None else set[Any]()
         code, nodes = method.function.__code__, list(ast.walk(method.tree))
         stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
         stored.update(n.name for n in nodes[1:] if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)))
+        self.inner = {n.name for n in nodes[1:] if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+        self.parameters = {n.arg for n in ast.walk(method.tree.args) if isinstance(n, ast.arg)}
+        self.numbers = _numbers(method.tree.args)
         self.arguments = arguments = {n.arg for n in nodes if isinstance(n, ast.arg)}
         self.local = {*code.co_varnames, *code.co_cellvars, *stored, *arguments}
         self.changing = _changed_attributes(type(module))
@@ -455,9 +510,9 @@ class Search:
         self.given: dict[str, list[ast.expr]] = {}
         for node in nodes:
             for target, value in _assigned(node):
-                for name in ast.walk(target):
-                    if isinstance(name, ast.Name):
-                        self.given.setdefault(name.id, []).append(value)
+                for part in ast.walk(target):
+                    if isinstance(part, ast.Name) or _is_own(part, method.self):
+                        self.given.setdefault(ast.unparse(part), []).append(value)
 
     def run(self) -> Iterator[Expression | Mention]:
         for default in (*self.method.tree.args.defaults, *self.method.tree.args.kw_defaults):
@@ -509,7 +564,7 @@ class Search:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
             return
         if isinstance(node, ast.Call) and self._leaves_torch(node):
-            name = node.func.attr  # type: ignore[attr-defined]
+            name = node.func.attr if _is_leaving(node) else ast.unparse(node.func)  # type: ignore[attr-defined]
             yield Mention(name, leaves_by(name, self.at(node)), place=self.at(node), leaves=True)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in self.scope:
             return  # its value is known where the name is read
@@ -528,22 +583,45 @@ class Search:
     def _leaves_torch(self, node: ast.Call) -> bool:
         """Whether a call takes numbers out of torch that may come from the inputs, for Python to compute with."""
         position = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-        if not _is_leaving(node) or position in _deciding(self.method.function.__code__.co_filename):
+        if position in _deciding(self.method.function.__code__.co_filename):
             return False
-        return self._is_data(node.func.value)  # type: ignore[attr-defined]
+        return any(self._is_data(value) for value in self._taken(node))
 
-    def _is_data(self, node: ast.AST, above: frozenset[str] = frozenset()) -> bool:
-        """Whether a tensor may hold floating-point numbers that are computed from the inputs."""
-        if isinstance(node, ast.Name):
-            if node.id in above or node.id not in self.local or node.id == self.method.self:
+    def _taken(self, node: ast.AST) -> list[ast.expr]:
+        """What a call takes out of torch: by a tensor's method, by `float`, or by a function of math or numpy."""
+        if not isinstance(node, ast.Call):
+            return []
+        if _is_leaving(node):
+            return [node.func.value]  # type: ignore[attr-defined]
+        known, function = self.resolve(node.func)
+        if not known and isinstance(node.func, ast.Name) and node.func.id not in self.local:
+            function = _TAKING.get(node.func.id)
+        return [*node.args, *(keyword.value for keyword in node.keywords)] if _is_outside(function) else []
+
+    def _is_data(self, node: ast.AST, above: frozenset[Any] = frozenset()) -> bool:
+        """Whether a value may be, or hold, floating-point numbers that are computed from the inputs, in torch."""
+        if isinstance(node, ast.Name) or _is_own(node, self.method.self):
+            name = ast.unparse(node)
+            key, values = (self.method.function, name), self.given.get(name, [])
+            if key in above or name == self.method.self or (name not in self.local and not values):
                 return False
-            values = self.given.get(node.id, []) if node.id not in self.arguments else []
-            return not values or any(self._is_data(value, above | {node.id}) for value in values)
+            if name in self.parameters:
+                return name not in self.numbers and self._is_passed(name, above | {key})
+            return not values or any(self._is_data(value, above | {key}) for value in values)
         if isinstance(node, ast.Call):
-            name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
-            if _is_own(node.func, self.method.self) or name in _INTEGERS:
-                return name not in _INTEGERS
-        return not isinstance(node, ast.Compare) and any(self._is_data(n, above) for n in ast.iter_child_nodes(node))
+            called = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
+            if called in _INTEGERS or self._taken(node):
+                return False
+            if _is_own(node.func, self.method.self):
+                return True
+        if isinstance(node, (ast.Compare, ast.Lambda)) or (isinstance(node, ast.Attribute) and node.attr in _ABOUT):
+            return False
+        return any(self._is_data(each, above) for each in _holding(node))
+
+    def _is_passed(self, name: str, above: frozenset[Any]) -> bool:
+        """Whether an argument may be such a value, as far as the calls tell that are known."""
+        passed = [(search, _argument(call, self.method, name)) for search, call in self.callers()]
+        return not passed or any(value is None or search._is_data(value, above) for search, value in passed)
 
     def _has_left(self, node: ast.AST, above: frozenset[str] = frozenset()) -> bool:
         """Whether a value is a number of Python or an array of numpy that was a tensor."""
@@ -551,7 +629,7 @@ class Search:
             values = self.given.get(node.id, []) if node.id not in self.arguments | above else []
             return bool(values) and all(self._has_left(value, above | {node.id}) for value in values)
         inner = getattr(node, "func", None) or getattr(node, "value", None)  # of a call, an item or an attribute
-        return _is_leaving(node) or (inner is not None and self._has_left(inner, above))
+        return bool(self._taken(node)) or (inner is not None and self._has_left(inner, above))
 
     def weight(self, node: ast.expr) -> Tensor | None:
         """The parameter that `self.name` is."""
@@ -572,6 +650,54 @@ class Search:
         order = type(self.module).__mro__ if isinstance(self.module, own) else own.__mro__
         above = order[order.index(own) + 1 :]
         return next((vars(base)[name] for base in above if name in vars(base)), None)
+
+    def doubts(self, function: ast.expr, above: frozenset[str] = frozenset()) -> list[Mention | None]:
+        """What a call of this may run that nothing lists: a function that is passed, made or looked up."""
+        known, value = self.resolve(function)
+        if known:
+            plain = _plain(value)
+            unread = isinstance(plain, (FunctionType, BuiltinFunctionType)) and _is_foreign(plain)
+            return [None] if unread and plain.__module__ != "builtins" and _source(plain) is None else []
+        if isinstance(function, ast.Name):
+            values = self.given.get(function.id, []) if function.id not in self.arguments | above else []
+            if function.id not in self.local or function.id in self.inner:
+                return []
+            found = [doubt for each in values for doubt in self._doubts_of(each, above | {function.id})]
+            return found if values else [None]
+        if isinstance(function, ast.IfExp):
+            return [*self._doubts_of(function.body, above), *self._doubts_of(function.orelse, above)]
+        if isinstance(function, ast.Subscript):
+            return self.doubts(function.value, above)
+        if not isinstance(function, ast.Attribute):
+            return [] if isinstance(function, ast.Lambda) else [None]
+        path = ast.unparse(function).split(".")
+        if path[0] != self.method.self or not all(part.isidentifier() for part in path):
+            return []  # a tensor's method, or one of an argument
+        holder: Any = self.module
+        for name in path[1:-1]:
+            holder = getattr(holder, name, None)
+        if getattr(holder, path[-1], None) is None and not self.changing & {*path}:
+            return []  # no call of it can run
+        if isinstance(holder, nn.Module):
+            own = holder is self.module and path[-1] in methods(type(holder))
+            return [] if own or path[-1] in holder._modules or hasattr(nn.Module, path[-1]) else [None]
+        return [] if isinstance(holder, (Tensor, str, list, tuple, dict, set)) else [None]
+
+    def _doubts_of(self, value: ast.expr, above: frozenset[str]) -> list[Mention | None]:
+        """The same for a function that a name holds: one of a table, one of several modules, or another name's."""
+        holder = value.func if isinstance(value, ast.Call) else value
+        known, table = (
+            self.resolve(holder.value) if isinstance(holder, (ast.Attribute, ast.Subscript)) else (False, None)
+        )
+        if known and isinstance(table, Mapping):
+            if id(table) not in _TABLES:
+                mentions = [mention for each in table.values() for mention in self._mentions(each, "a table")]
+                _TABLES[id(table)] = (table, mentions)
+            return [*_TABLES[id(table)][1]]
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _ITERATING:
+            parts = [self.doubts(each, above) for each in value.args]
+            return min(parts, key=len, default=[None])
+        return self.doubts(value, above)
 
     def _mentions(self, value: Any, text: str, depth: int = 2) -> Iterator[Mention]:
         """The activations that a value is, holds or applies."""
@@ -595,7 +721,7 @@ class Search:
                 yield _mention(kind or (name if name != "lambda" else FORMULA), picked, default=default)
             else:
                 name = getattr(value, "__name__", "a function")
-                yield from _hidden(value, self.registered, f"{name}, outside its class", self.seen)
+                yield from _hidden(value, self.registered, f"{name}, outside its class", self.seen, self)
 
     def at(self, node: ast.expr) -> Place:
         return self.method.place(node)
@@ -710,7 +836,7 @@ class Search:
         """The function that a call calls, a tensor's method by its name; None where that is not known."""
         known, value = self.resolve(node.func)
         if known:
-            return value
+            return None if _is_outside(value) else value
         if isinstance(node.func, ast.Attribute) and not _is_own(node.func, self.method.self):
             if self._has_left(node):
                 return None
@@ -801,8 +927,78 @@ LONGEST = 48
 """Characters of an expression that a report shows."""
 
 
-_INTEGERS = ("long", "int", "bool", "any", "all", "argmax", "argmin", "argsort", "nonzero", "count_nonzero", "size")
-"""Methods whose result holds no floating-point numbers."""
+_INTEGERS = (
+    "long", "int", "bool", "any", "all", "argmax", "argmin", "argsort", "nonzero", "count_nonzero", "size", "dim",
+    "numel", "nelement", "ndimension", "stride", "len", "range",
+)  # fmt: skip
+"""Methods and functions whose result holds no floating-point numbers."""
+
+_ABOUT = ("shape", "ndim", "dtype", "device", "is_cuda", "requires_grad", "training")
+"""Attributes of a tensor that say nothing of its numbers."""
+
+_ITERATING = ("enumerate", "zip", "reversed", "iter", "list", "tuple")
+
+_TABLES: dict[int, tuple[Any, list[Mention]]] = {}
+"""What the functions in a table apply, by the id of the table, which is kept."""
+
+_TAKING: dict[str, Any] = {"float": float, "complex": complex}
+
+
+def _is_outside(function: Any) -> bool:
+    """Whether a function computes outside of torch: Python's numbers, math, or numpy and what is built on it."""
+    home = getattr(function, "__module__", None) or type(function).__module__
+    return function is float or function is complex or home.partition(".")[0] in ("math", "cmath", "numpy", "scipy")
+
+
+def _numbers(arguments: ast.arguments) -> set[str]:
+    """The arguments that are no tensors, by their annotation or default."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults: list[Any] = [*zip(reversed(positional), reversed(arguments.defaults), strict=False)]
+    defaults += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    plain = {each.arg for each, value in defaults if isinstance(value, ast.Constant) and value.value is not None}
+    annotated = [each for each in (*positional, *arguments.kwonlyargs) if each.annotation is not None]
+    return plain | {each.arg for each in annotated if not _may_be_tensor(ast.unparse(each.annotation))}  # type: ignore[arg-type]
+
+
+def _may_be_tensor(annotation: str) -> bool:
+    return not set(re.findall(r"\w+", annotation)) <= _PLAIN
+
+
+_PLAIN = {"int", "float", "bool", "str", "None", "Optional", "Union", "tuple", "list", "Tuple", "List", "typing"}
+
+
+def _calls_of(function: Any, searches: list[Search]) -> list[tuple[Search, ast.Call]]:
+    """The calls of a function, or of a method of self by its name."""
+    found: list[tuple[Search, ast.Call]] = []
+    for search in searches:
+        for call in [node for node in ast.walk(search.method.tree) if isinstance(node, ast.Call)]:
+            if isinstance(function, str):
+                same = _is_own(call.func, search.method.self) and call.func.attr == function  # type: ignore[attr-defined]
+            else:
+                same = search.resolve(call.func)[1] is function
+            found += [(search, call)] if same else []
+    return found
+
+
+def _holding(node: ast.AST) -> list[ast.AST]:
+    """The parts of an expression whose values it holds; others count, choose or select."""
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
+        return [node.elt]
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.Call):
+        holder = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        return [*holder, *node.args, *(keyword.value for keyword in node.keywords)]
+    return [node.value] if isinstance(node, ast.Subscript) else list(ast.iter_child_nodes(node))
+
+
+def _argument(call: ast.Call, method: Method, name: str) -> ast.expr | None:
+    """What a call passes for an argument; None where that is not to be seen."""
+    names = [each.arg for each in (*method.tree.args.posonlyargs, *method.tree.args.args)]
+    names = names[1:] if method.self else names
+    by_name = {keyword.arg: keyword.value for keyword in call.keywords}
+    given = dict(zip(names, call.args, strict=False)) if not any(isinstance(a, ast.Starred) for a in call.args) else {}
+    return by_name.get(name) or given.get(name)
 
 
 def _is_leaving(node: ast.AST) -> bool:
@@ -943,9 +1139,17 @@ def call_input_place(kind: type[nn.Module], place: Place) -> Place | None:
     method = methods(kind).get(place.method)
     for node in ast.walk(method.tree) if method is not None else ():
         if isinstance(node, ast.Call) and method is not None and method.place(node) == place:
+            if isinstance(node.func, ast.Subscript) or ast.unparse(node.func) in _loop_names(method):
+                return None  # it calls other modules too
             inputs = [*node.args, *(keyword.value for keyword in node.keywords)]
             return method.place(inputs[0]) if inputs and not isinstance(inputs[0], ast.Starred) else None
     return None
+
+
+def _loop_names(method: Method) -> set[str]:
+    """The names that loops give one value after another."""
+    loops = [node.target for node in ast.walk(method.tree) if isinstance(node, (ast.For, ast.comprehension))]
+    return {name.id for target in loops for name in ast.walk(target) if isinstance(name, ast.Name)}
 
 
 def edited(kind: type[nn.Module], edits: list[Edit]) -> tuple[tuple[str, str], ...]:

@@ -8,7 +8,7 @@ import functools
 import inspect
 import random
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from torch.fx import Graph, Node, Proxy, Tracer
 from torch.nn.utils.parametrize import ParametrizationList
 
 from apical.convert.kinds import iadd, imul, ipow, is_ours, isub, itruediv
-from apical.convert.source import Expression, Mention, Place, codes, leaves_traces, methods, running_place
+from apical.convert.source import Expression, Mention, Place, called_names, codes, leaves_traces, methods, running_place
 
 MODES = (True, False)
 """The values of `module.training`."""
@@ -90,6 +90,10 @@ class OwnForward(Tracer):
         super().__init__()
         self.fixed, self.codes = fixed, codes(type(module))
         self.read: dict[str, Any] = {}
+        self.written, self.names = called_names(type(module)), dict[int, list[str]]()
+        self.calls: Counter[int] = Counter()
+        for name, part in every_name(module):
+            self.names.setdefault(id(part), []).append(name)
 
     def trace(self, *args: Any, **kwargs: Any) -> Graph:
         OwnForward.running = self
@@ -104,6 +108,15 @@ class OwnForward(Tracer):
         if node.op == "get_attr":
             node.meta["value"] = functools.reduce(_stored, str(node.target).split("."), self.root)
         return node
+
+    def path_of_module(self, mod: nn.Module) -> str:
+        """The name by which a module is called; where the source does not say which of several, the next of a list."""
+        names = sorted(self.names.get(id(mod), []), key=lambda name: "." not in name)
+        place = running_place(self.codes, sys._getframe(1)) if len(names) > 1 else None
+        if place is not None and (written := self.written.get(place)) in names:
+            return written
+        self.calls[id(mod)] += 1
+        return names[min(self.calls[id(mod)], len(names)) - 1] if names else super().path_of_module(mod)
 
     def proxy(self, node: Node) -> Proxy:
         return InPlaceProxy(node, self)
@@ -212,6 +225,21 @@ def _entered(
     yield name, module
     for child_name, child in module.named_children():
         yield from _entered(f"{name}.{child_name}".lstrip("."), child, is_activation, seen)
+
+
+def every_name(
+    module: nn.Module,
+    enters: Callable[[nn.Module], bool] = lambda _: True,
+    name: str = "",
+    above: tuple[int, ...] = (),
+) -> Iterator[tuple[str, nn.Module]]:
+    """Every name of every module, shared ones included; `enters` says of a module whether to go on inside."""
+    if id(module) in above:
+        return
+    yield name, module
+    for child_name, child in module._modules.items() if enters(module) else ():
+        if child is not None:
+            yield from every_name(child, enters, f"{name}.{child_name}".lstrip("."), (*above, id(module)))
 
 
 def has_own_forward(module: nn.Module) -> bool:

@@ -2,9 +2,9 @@
 
 The idea. Converting changes activations and nothing else. So, with the original activations put back into the new
 places, and apical branches silent, the network has to compute what it did before, to rounding. If it does not, the
-network was rewritten wrongly, for a reason that nobody thought of, and the conversion is refused. A network may
-amplify rounding itself (a choice by score, an unstable recurrence): a difference counts only where it is far above the
-one that parameters moved by rounding make.
+network was rewritten wrongly, for a reason that nobody thought of: the modules whose conversion alone does it keep
+their own, and the rest is converted. A network may amplify rounding itself (a choice by score, an unstable recurrence):
+a difference counts only where it is far above the one that parameters moved by rounding make.
 """
 
 import math
@@ -28,6 +28,34 @@ AMPLIFIED = 100.0
 Outputs = list[Tensor]
 
 
+class MismatchError(ConversionError):
+    """A conversion after which the network, with its activations put back, computes something else.
+
+    `owners` are the modules that call what was converted, by name, each with the first that it calls.
+    """
+
+    def __init__(self, model: nn.Module, fault: str, owners: dict[str, str]) -> None:
+        self.owners, self.reason = owners, f"with the original activations in their new places {fault}"
+        owner, activation = next(iter(owners.items()))
+        others = f"not name.startswith({owner!r})" if owner else f"name != {activation!r}"
+        super().__init__(
+            f"the conversion of {type(model).__name__} was undone: {self.reason}, because of what was converted in "
+            f"{', '.join(name or 'its own forward' for name in owners)}; exclude that, e.g. "
+            f"filter_fn=lambda name, module: {others}"
+        )
+
+    def without(self, owners: list[str]) -> dict[str, str]:
+        """The reasons why modules keep what they have, for all but `owners`."""
+        return {name: f"its conversion was undone: {self.reason}" for name in self.owners if name not in owners}
+
+
+def at_fault(owners: list[str], fails: Callable[[list[str]], bool]) -> list[str]:
+    """Of modules whose conversion together fails, those that fail alone; all of them where it takes several."""
+    middle = len(owners) // 2
+    halves = [half for half in (owners[:middle], owners[middle:]) if half and len(owners) > 1 and fails(half)]
+    return [name for half in halves for name in at_fault(half, fails)] or owners
+
+
 class Verification:
     """What a model computes on the example inputs before it is converted, in evaluation mode and as it is."""
 
@@ -49,12 +77,9 @@ class Verification:
             with originals(application):
                 error = self._error(model, before, training=training)
             if error:
-                error += " in training mode" if training else ""
-                raise ConversionError(
-                    f"the conversion of {type(model).__name__} was undone: with the original activations in their "
-                    f"new places {error}; exclude the part that causes it, e.g. "
-                    "filter_fn=lambda name, module: not name.startswith('layer1')"
-                )
+                sites = [decision.site for decision in reversed(application.decisions)]
+                owners = {site.owner.name: site.name for site in sites}
+                raise MismatchError(model, error + " in training mode" * training, dict(reversed(owners.items())))
 
     def _error(self, model: nn.Module, before: Outputs, *, training: bool) -> str:
         """What is wrong with what a model computes; empty where nothing is."""
@@ -102,7 +127,8 @@ class _Function(nn.Module):
         super().__init__()
         self.function = function
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
+        (x,) = (*args, *kwargs.values())
         return self.function(x.clone())
 
 

@@ -130,13 +130,13 @@ class ADA(Activation):
         """The value of alpha that `forward` uses, floor applied."""
         return torch.as_tensor(self.alpha).detach().reshape(-1).clamp_min(self.lowest)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         alpha = self.alpha
         if isinstance(alpha, Tensor) and alpha.numel() > 1:
-            functional.check_channels("alpha", alpha, x, self.dim)
+            functional.check_channels("alpha", alpha, input, self.dim)
         if self.noise and self.training:
-            return self._noisy(x)
-        return eager.run(self._operation, x, alpha, self.c)
+            return self._noisy(input)
+        return eager.run(self._operation, input, alpha, self.c)
 
     def _noisy(self, x: Tensor) -> Tensor:
         """The activation with noise; m * alpha at x is what alpha is at m * x, over m, so that one kernel serves."""
@@ -195,8 +195,8 @@ class RBF(Activation):
         self.floor, self.dim = floor, dim
         self._register("s", s, learnable, num_parameters, device, dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.compute(x, self.dim, s=self.s, floor=self.floor)
+    def forward(self, input: Tensor) -> Tensor:
+        return self.compute(input, self.dim, s=self.s, floor=self.floor)
 
     def compute(self, x: Tensor, dim: int, **values: Any) -> Tensor:
         if values.get("floor") == "off":
@@ -227,8 +227,8 @@ class Swish(Activation):
         self.dim = dim
         self._register("beta", beta, learnable, num_parameters, device, dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.swish(x, self.beta, dim=self.dim)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.swish(input, self.beta, dim=self.dim)
 
     def compute(self, x: Tensor, dim: int, **values: Any) -> Tensor:
         return eager.swish(x, values["beta"], dim)
@@ -241,8 +241,8 @@ class Dendrite(Activation):
         check_inplace(type(self), inplace)
         super().__init__()
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.dendrite(x)
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.dendrite(input)
 
 
 class Shared(nn.Module):
@@ -260,8 +260,8 @@ class Shared(nn.Module):
         """The activation that holds the parameter."""
         return self._owner[0]
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self._owner[0](x)  # type: ignore[no-any-return]
+    def forward(self, input: Tensor) -> Tensor:
+        return self._owner[0](input)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return f"with {self.owner}"
@@ -330,8 +330,8 @@ class Elementwise(Activation):
             learned = name in learn
             self._register(name, value, learned, num_parameters if learned else 1, device, dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.compute(x, self.dim, **{name: getattr(self, name) for name in self.names})
+    def forward(self, input: Tensor) -> Tensor:
+        return self.compute(input, self.dim, **{name: getattr(self, name) for name in self.names})
 
     def compute(self, x: Tensor, dim: int, **values: Value) -> Tensor:
         return self.function(x, **{name: _fitted(name, value, x, dim) for name, value in values.items()})

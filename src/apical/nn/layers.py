@@ -33,8 +33,8 @@ class Neuron(nn.Module):
         super().__init__()
         self.affine, self.norm, self.activation = affine, norm, activation
 
-    def forward(self, x: Tensor, *, residual: Tensor | None = None) -> Tensor:
-        z = self.affine(x)
+    def forward(self, input: Tensor, *, residual: Tensor | None = None) -> Tensor:
+        z = self.affine(input)
         if self.norm is not None:
             known = formula(self.activation)
             fused = None if known is None else normed.run(self.norm, z, known, None, 1, residual)

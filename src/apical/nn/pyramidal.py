@@ -212,11 +212,11 @@ class _Pyramidal(nn.Module):
     def _affine(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def forward(self, x: Tensor, apical_input: Tensor | None = None, *, residual: Tensor | None = None) -> Tensor:
+    def forward(self, input: Tensor, apical_input: Tensor | None = None, *, residual: Tensor | None = None) -> Tensor:
         """basal(norm'(w'x + b') + residual) + apical(norm''(w''x + b'')); the second x is `apical_input` if given."""
         if (apical_input is None) != (self.apical_affine is None):
             raise InvalidArgumentError(self._wrong_input(apical_input is None))
-        z = self._affine(x)
+        z = self._affine(input)
         norm = self.norm
         if apical_input is not None:
             basal, apical = z, self.apical_affine(apical_input)  # type: ignore[misc]
