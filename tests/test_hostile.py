@@ -238,6 +238,8 @@ def rewrite(path, *steps, to):
         (("study", "parts", 0, "training"), {"epochs": 10**9}),
         (("study", "parts", 0, "dims"), {"hidden": 10**9}),
         (("study", "metrics"), [{"name": "m", "title": "m", "larger_is_better": True, "format": ">999999999.3f"}]),
+        (("study", "metrics"), [{"name": "m", "title": "m", "larger_is_better": True, "format": "|>9.3f"}]),
+        (("study", "metrics"), [{"name": "m", "title": "m", "larger_is_better": True, "format": "\u202e>9.3f"}]),
     ],
 )
 def test_a_study_json_that_makes_no_sense_is_one_sentence(steps, to, directory, capsys):
@@ -468,6 +470,20 @@ def test_a_cell_is_no_formula():
         "a\\x1b",
         "plain, text",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("x;=cmd()", "x;'=cmd()"),  # where the comma is for decimals, spreadsheets cut at semicolons
+        ("x\t@cmd()", "x\t'@cmd()"),
+        ("＝cmd()", "'＝cmd()"),
+        ("－1＋1", "'－1＋1"),
+        ("a = b; c -1", "a = b; c -1"),
+    ],
+)
+def test_a_part_of_a_cell_is_no_formula(text, written):
+    assert list(csv.reader(io.StringIO(files.csv_text(["x"], [[text]])))) == [["x"], [written]]
 
 
 @pytest.fixture

@@ -350,7 +350,8 @@ def parse_csv(text: str) -> list[list[str]]:
         raise ValueError(str(error)) from error
 
 
-_FORMULA = re.compile(r"[=+\-@\t\r]")
+_FORMULA = re.compile(r"(?:^|(?<=[;\t]))(?=[=+\-@\t＝＋－＠])")  # noqa: RUF001  spreadsheets take wide ones for them
+"""Where a formula would begin: some spreadsheets cut at semicolons or tabs, whatever the file says."""
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|[-+]?(nan|inf)", re.IGNORECASE)
 
 
@@ -369,7 +370,7 @@ def _cell(value: Any) -> Any:
     if not isinstance(value, str):
         return "" if value is None else float.__repr__(value) if isinstance(value, float) else value  # numpy's too
     text = visible(value)
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+    return text if _NUMBER.fullmatch(text) else _FORMULA.sub("'", text)
 
 
 def _countable(text: str) -> None:
