@@ -125,7 +125,7 @@ def hostile(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("entry", ["/etc/passwd", "config.json", "", 0, 7, 1.5, True, [1]])
 def test_a_configuration_whose_conversion_is_none_opens_no_file(entry: Any, hostile: Any) -> None:
-    with pytest.raises(ConversionError, match="the entry apical in the configuration of .* is no conversion"):
+    with pytest.raises(ConversionError, match=r"the entry apical in the configuration of .* is no conversion"):
         hostile(apical=entry)
 
 
