@@ -98,11 +98,33 @@ def test_lists_and_texts_of_a_trial_have_their_bounds(fields, words):
         (("{more}", "x = 1e300"), r"rows\[2\].x: input should be less than or equal to"),
         (("{more}", "tune.alpha = [1e300]"), r"tune.alpha\[1\]: 1e\+300 is a number that must lie between"),
         (("{more}", f"tune.alpha = {list(range(1, 1002))}"), "tune.alpha: list should have at most 1000 items"),
+        (("{more}", "\n".join(f"tune.d{k} = [1]" for k in range(17))), "tune: dictionary should have at most 16 items"),
     ],
 )
 def test_numbers_of_a_study_file_have_their_bounds(change, words, tmp_path):
     with pytest.raises(StudyError, match=words):
         load_text(tmp_path, SMALL.replace(*change).replace("{more}", "").replace("{{", "{").replace("}}", "}"))
+
+
+MANY = {
+    "notes": ["x"] * 1_001,
+    "imports": ["x"] * 101,
+    "parts": [{"name": f"p{k}", "title": "", "data": "digits", "model": "mlp-1"} for k in range(1_001)],
+    "rows": [{"key": f"digits/r{k}", "part": "digits", "label": "", "unit": "relu"} for k in range(10_001)],
+    "groups": [{"name": f"g{k}", "title": "", "baseline": "relu", "rows": []} for k in range(1_001)],
+    "metrics": [{"name": f"m{k}", "title": "", "larger_is_better": True} for k in range(1_001)],
+    "colors": {f"c{k}": ["#000000", "#000000"] for k in range(1_001)},
+    "title": "x" * 10_001,
+    "name": "x" * 81,
+}
+
+
+@pytest.mark.parametrize("field", MANY)
+def test_lists_and_texts_of_a_study_json_have_their_bounds(field):
+    values = study.load("demo").to_dict()
+    study.Study.from_dict(values)
+    with pytest.raises(StudyError, match=rf"not a valid study: {field}: .*at most [\d]+ (items|characters)"):
+        study.Study.from_dict(values | {field: MANY[field]})
 
 
 @pytest.mark.parametrize(("effect", "deviation"), [(1e-300, 0.1), (1e-9, 1e9), (0.01, 1e300)])
@@ -238,6 +260,8 @@ def rewrite(path, *steps, to):
         (("study", "parts", 0, "training"), {"epochs": 10**9}),
         (("study", "parts", 0, "dims"), {"hidden": 10**9}),
         (("study", "metrics"), [{"name": "m", "title": "m", "larger_is_better": True, "format": ">999999999.3f"}]),
+        (("study", "metrics"), [{"name": "m", "title": "m", "larger_is_better": True, "format": "|>9.3f"}]),
+        (("study", "metrics"), [{"name": "m", "title": "m", "larger_is_better": True, "format": "\u202e>9.3f"}]),
     ],
 )
 def test_a_study_json_that_makes_no_sense_is_one_sentence(steps, to, directory, capsys):
@@ -468,6 +492,20 @@ def test_a_cell_is_no_formula():
         "a\\x1b",
         "plain, text",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("x;=cmd()", "x;'=cmd()"),  # where the comma is for decimals, spreadsheets cut at semicolons
+        ("x\t@cmd()", "x\t'@cmd()"),
+        ("＝cmd()", "'＝cmd()"),
+        ("－1＋1", "'－1＋1"),
+        ("a = b; c -1", "a = b; c -1"),
+    ],
+)
+def test_a_part_of_a_cell_is_no_formula(text, written):
+    assert list(csv.reader(io.StringIO(files.csv_text(["x"], [[text]])))) == [["x"], [written]]
 
 
 @pytest.fixture

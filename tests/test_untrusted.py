@@ -161,6 +161,13 @@ def stores(tmp_path, monkeypatch):
     return store, spec.digest, secret
 
 
+def test_merging_copies_no_trial_of_too_many_files(stores, tmp_path, monkeypatch):
+    store, _digest, _ = stores
+    monkeypatch.setattr(files, "ENTRIES", 2)
+    assert study.merge(tmp_path / "mine", store.directory).damaged == 1
+    assert not list((tmp_path / "mine" / "trials").glob("[!.]*"))
+
+
 def test_merging_follows_no_link(stores, tmp_path):
     store, digest, secret = stores
     (store.trial(digest) / "notes.txt").symlink_to(secret / "key")
@@ -373,6 +380,20 @@ def test_arrays_of_a_tested_trial_are_limited(name, tmp_path, monkeypatch):
         TestResult.load(tmp_path)
 
 
+def test_arrays_of_an_own_npz_are_limited(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros((50, 4), np.float32), y=np.arange(50) % 2)
+    monkeypatch.setenv("APICAL_LIMITS", "array=512")
+    with pytest.raises(DataError, match=r"declares arrays of more than 512 bytes: .*--limits array=5120"):
+        data.load(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("content", [npy((1 << 40,)), npy((-1,)), npy((1,), "|O", b"\x80\x04N."), npy((4, 4))])
+def test_a_prepared_array_is_as_large_as_it_says_and_holds_no_objects(content, tmp_path):
+    (tmp_path / "x.npy").write_bytes(content)
+    with pytest.raises(ValueError, match="too small for its shape"):
+        files.map_array(tmp_path / "x.npy")
+
+
 def test_a_zip_archive_is_no_array_of_a_prepared_set(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.ones(3))
     (tmp_path / "inputs.npy").write_bytes((tmp_path / "x.npz").read_bytes())
@@ -384,6 +405,12 @@ def test_a_zip_archive_is_no_array_of_a_prepared_set(tmp_path):
     (tmp_path / MANIFEST).write_text(json.dumps(facts))
     with pytest.raises(DataError):
         Store(tmp_path)
+
+
+def test_a_matlab_file_is_decoded_only_if_it_is_the_known_one(monkeypatch):
+    monkeypatch.setattr("scipy.io.loadmat", lambda *_args, **_how: pytest.fail("it was decoded"))
+    with pytest.raises(DataError, match=r"meta\.mat is not the file that is expected"):
+        files.read_mat(b"MATLAB 5.0 MAT-file", "synsets", sha256="0" * 64, origin="meta.mat")
 
 
 def tar_of(header: tarfile.TarInfo, content: bytes) -> bytes:
@@ -504,6 +531,24 @@ def test_hostile_headers_of_weights_are_one_sentence(header, tmp_path):
     (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
     with pytest.raises(CheckpointError, match="not a checkpoint or is damaged"):
         checkpoint.load(tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("size", "length", "words"),
+    [
+        (files.WEIGHTS_LIMIT + 1, 2, "must have 9 to 68,719,476,736"),
+        (8, 0, "must have 9 to"),
+        (1 << 30, files.HEADER_LIMIT + 1, "its header of 67,108,865 bytes does not fit"),
+        (100, 93, "its header of 93 bytes does not fit a file of 100 bytes"),
+        (100, (1 << 64) - 1, "its header of 18,446,744,073,709,551,615 bytes does not fit"),
+    ],
+)
+def test_weights_and_their_header_have_limits(size, length, words, tmp_path):
+    with (tmp_path / "x.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", length))
+        file.truncate(size)  # a hole: it takes no space
+    with pytest.raises(ValueError, match=words):
+        files.read_weights(tmp_path / "x.safetensors")
 
 
 CHANGES = {

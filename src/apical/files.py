@@ -350,7 +350,8 @@ def parse_csv(text: str) -> list[list[str]]:
         raise ValueError(str(error)) from error
 
 
-_FORMULA = re.compile(r"[=+\-@\t\r]")
+_FORMULA = re.compile(r"(?:^|(?<=[;\t]))(?=[=+\-@\t＝＋－＠])")  # spreadsheets take wide ones too
+"""Where a formula would begin: some spreadsheets cut at semicolons or tabs, whatever the file says."""
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|[-+]?(nan|inf)", re.IGNORECASE)
 
 
@@ -369,7 +370,7 @@ def _cell(value: Any) -> Any:
     if not isinstance(value, str):
         return "" if value is None else float.__repr__(value) if isinstance(value, float) else value  # numpy's too
     text = visible(value)
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+    return text if _NUMBER.fullmatch(text) else _FORMULA.sub("'", text)
 
 
 def _countable(text: str) -> None:
@@ -664,7 +665,7 @@ def map_array(path: Path, mode: Literal["c", "r+"] = "c") -> "NDArray[Any]":
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(file)
         size = prod(shape) * dtype.itemsize
-        if dtype.hasobject or min(shape, default=0) < 0 or size > os.fstat(file.fileno()).st_size:
+        if dtype.hasobject or min(shape, default=0) < 0 or size > os.fstat(file.fileno()).st_size - file.tell():
             raise ValueError(f"it is too small for its shape {shape} and type {dtype}")
     return np.lib.format.open_memmap(path, mode=mode) if size else np.empty(shape, dtype)
 

@@ -18,6 +18,7 @@ from apical import files
 from apical.convert import load
 from apical.convert.record import ATTRIBUTE
 from apical.errors import ConversionError, MissingExtraError
+from apical.models.registry import limited
 
 __all__ = ["from_pretrained"]
 
@@ -35,10 +36,14 @@ def from_pretrained(cls: Any, path: str | Path, *, dtype: torch.dtype | None = N
     conversion = getattr(config, "apical", None)
     if conversion is None:
         return cls.from_pretrained(path, config=config, **({} if dtype is None else {"dtype": dtype}))
+    if not isinstance(conversion, dict):  # a text would be the path of a file
+        raise ConversionError(f"the entry apical in the configuration of {path} is no conversion: save the model again")
     del config.apical  # it comes back with the conversion
-    model = cls.from_config(config) if hasattr(cls, "from_config") else cls(config)
+    build, state = getattr(cls, "from_config", cls), _weights(str(path))
+    with limited(str(path), state.values()), torch.device("meta"):
+        build(config)  # without memory: the configuration may ask for far more than the weights hold
+    model = build(config)
     load(model, conversion)
-    state = _weights(str(path))
     floating = [value.dtype for value in state.values() if value.is_floating_point()]
     if dtype is not None or floating:
         model.to(dtype or floating[0])

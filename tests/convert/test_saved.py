@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,28 @@ def test_a_saved_conversion_of_another_form_is_refused_in_one_sentence(part: str
     with pytest.raises(ApicalError) as refused:
         apical.convert.load(network(), document)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"affine": ""}, "there is no layer ''"),
+        ({"affine": "2"}, "there is no layer '2'"),
+        ({"affine": "1"}, "there is no layer '1'"),
+        ({"affine": "2.__class__"}, "there is no layer '2.__class__'"),
+        ({"norm": ""}, "there is no norm ''"),
+        ({"norm": "2.one"}, "there is no norm '2.one'"),
+        ({"norm": "2.nothing"}, "there is no norm '2.nothing'"),
+        ({"sums": 1 << 40}, "not a saved conversion"),
+        ({"sums": -1}, "not a saved conversion"),
+    ],
+)
+def test_a_saved_conversion_names_layers_and_norms_alone(change: dict[str, Any], reason: str) -> None:
+    """A norm is copied for each branch: a copy of the whole network for each activation would fill the memory."""
+    record = apical.convert_(network(), "pynada", example_inputs=X).record
+    record["conversions"][0]["activations"][1] |= change
+    with pytest.raises(ConversionError, match=re.escape(reason)):
+        apical.convert.load(network(), record)
 
 
 def test_a_lightning_checkpoint_loads_with_its_conversion(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Converted Transformers models: saved with their configuration, loaded by apical.hub; and Lightning's checkpoints."""
 
+import json
 import re
 import warnings
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import apical
-from apical.errors import ConversionError
+from apical.errors import ConversionError, InvalidArgumentError
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # those of the libraries
 
@@ -105,6 +106,47 @@ def test_a_new_head_on_a_converted_base(tmp_path: Path) -> None:
         model = apical.hub.from_pretrained(transformers.BertForSequenceClassification, tmp_path)
     with torch.no_grad():
         assert torch.equal(model.bert(TOKENS)[0], base(TOKENS)[0])
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Any:
+    """Loads a saved model after its configuration was changed."""
+    model = gpt2()
+    apical.convert_(model, "ada")
+    model.save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+
+    def load(**changes: Any) -> Any:
+        (tmp_path / "config.json").write_text(json.dumps(values | changes))
+        return apical.hub.from_pretrained(type(model), tmp_path)
+
+    return load
+
+
+@pytest.mark.parametrize("entry", ["/etc/passwd", "config.json", "", 0, 7, 1.5, True, [1]])
+def test_a_configuration_whose_conversion_is_none_opens_no_file(entry: Any, hostile: Any) -> None:
+    with pytest.raises(ConversionError, match=r"the entry apical in the configuration of .* is no conversion"):
+        hostile(apical=entry)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [({"vocab_size": 10**9}, "parameters"), ({"n_embd": 10**6}, "parameters"), ({"n_layer": 10**6}, "tensors")],
+)
+def test_a_configuration_that_asks_for_far_more_than_the_weights_hold_is_refused_before_memory_is_taken(
+    change: dict[str, int], what: str, hostile: Any
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=rf"has more than [\d,]+ {what} .*--limits {what}="):
+        hostile(**change)
+
+
+def test_a_pickle_of_weights_is_not_opened(hostile: Any, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(ConversionError, match="is a pickle, which apical does not open"):
+        hostile()
+    (tmp_path / "model.safetensors").write_bytes(b"\x80\x04cposix\nsystem\n")
+    with pytest.raises(ConversionError, match="not a safetensors file or is damaged"):
+        hostile()
 
 
 def test_a_lightning_module_loads_from_its_checkpoint(tmp_path: Path) -> None:

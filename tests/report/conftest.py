@@ -147,7 +147,7 @@ unit = "relu"
 label = '''<b>ReLU</b> & _x_ {{ 7*7 }} {% raw %}'''
 [[rows]]
 unit = "ada(alpha=0.3)"
-label = '''ADA $\\alpha$ \\textbf{x} # ~ ^ | "q" șț'''
+label = '''[9cm] *ADA $\\alpha$ \\textbf{x} # ~ ^ | "q" șț'''
 """
 
 

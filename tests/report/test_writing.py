@@ -94,6 +94,12 @@ def test_names_of_classes_come_out_as_text_everywhere(evil, evil_folder: Path) -
     assert r"\input{secret}" not in tex
 
 
+def test_the_name_of_a_baseline_is_text_in_the_heads_of_tables(evil_folder: Path) -> None:
+    text = (evil_folder / "report.md").read_text(encoding="utf-8")
+    (head,) = {line for line in text.splitlines() if line.startswith("| Unit |")}
+    assert r"Gain over \<b\>ReLU\</b\> \& \_x\_" in head
+
+
 @pytest.mark.parametrize(
     ("text", "latex_text", "markdown_text"),
     [
@@ -101,7 +107,9 @@ def test_names_of_classes_come_out_as_text_everywhere(evil, evil_folder: Path) -
         ("100 %", r"100 \%", "100 %"),
         ("α ± −1", r"$\alpha$ $\pm$ $-$1", "α ± −1"),
         ("two\nlines", "two lines", "two lines"),
-        ("漢 é", "[U+6F22] e", "漢 é"),
+        ("漢 é", "{[}U+6F22] e", "漢 é"),
+        ("[9cm] *x*", "{[}9cm] {*}x{*}", r"\[9cm\] \*x\*"),
+        ("www.example.org", "www.example.org", r"www\.example.org"),
         ("a: b = c", "a: b = c", "a: b = c"),
         (":smile: == http://x", ":smile: == http://x", r"\:smile: \== http\://x"),
         ("=", "=", r"\="),
@@ -121,6 +129,7 @@ def test_whatever_a_name_holds_latex_sees_plain_letters(text: str) -> None:
     bare = re.sub(r"\\[{}$&#%_]", "", found)
     assert bare.count("{") == bare.count("}")
     assert not re.search(r"[&#%_~^]", re.sub(r"\$\^\\d?dagger\$", "", bare))
+    assert not re.match(r"[\[*]", found), "after the end of a row, these would be its arguments"
 
 
 @given(st.text())

@@ -48,7 +48,7 @@ def test_a_sleeping_worker_loses_its_trial_and_leaves_it_alone_when_it_wakes(mak
     os.kill(sleeper.pid, signal.SIGSTOP)
     first = plan(tiny).tuning[0]
     claim = store.claims / f"{first.digest}.1.json"
-    os.utime(claim, (claim.stat().st_mtime - 60,) * 2)  # as if it had slept for a minute
+    os.utime(claim, (claim.stat().st_mtime - 600,) * 2)  # as if it had slept for ten minutes
 
     context = Context(directory=tmp_path / "s", execution=Execution(threads=1))
     (outcome,) = work(Job("train", (first,)), context)

@@ -14,6 +14,10 @@ from apical import cli, models, study, train, trust
 from apical.convert import convert_, load
 from apical.errors import InvalidArgumentError, UntrustedError
 from apical.nn import Unit, kinds
+from apical.study.directory import open_for
+from apical.study.engines.base import Context, Job
+from apical.study.plan import plan
+from apical.study.worker import work
 
 TRACE = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
 """The first lines of a hostile module: it leaves a trace where it was imported."""
@@ -253,6 +257,53 @@ def test_nobody_is_asked_about_files_and_modules_that_lie_elsewhere(
     with pytest.raises(UntrustedError):
         study.load("study.toml", trust="ask")
     assert not ran()
+
+
+def test_a_file_that_a_study_extends_brings_no_code_unasked(theirs: Attack) -> None:
+    folder, ran = theirs
+    (folder / "others.py").write_text(TRACE, encoding="utf-8")
+    (folder / "base.toml").write_text(STUDY, encoding="utf-8")
+    (folder / "study.toml").write_text('extends = "base.toml"\n', encoding="utf-8")
+    trust.remember(folder / "study.toml", ["theirs"])
+    study.load("study.toml")
+    (folder / "base.toml").write_text(WAYS["imports"].replace("theirs", "others"), encoding="utf-8")
+    with pytest.raises(UntrustedError, match=r"study\.toml names code in others"):
+        study.load("study.toml")
+    assert not ran()
+
+
+def test_a_file_that_is_swapped_during_the_question_has_only_what_was_shown(
+    theirs: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, ran = theirs
+    (folder / "others.py").write_text(TRACE, encoding="utf-8")
+    (folder / "study.toml").write_text(WAYS["imports"], encoding="utf-8")
+
+    class Swapping(Terminal):
+        def readline(self, *_: object) -> str:
+            text = WAYS["imports"].replace('["theirs"]', '["theirs", "others"]')
+            (folder / "study.toml").write_text(text, encoding="utf-8")
+            return "y\n"
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(sys, "stdin", Swapping())
+    assert study.load("study.toml", trust="ask").imports == ("theirs",)
+    (folder / "ran").unlink()
+    with pytest.raises(UntrustedError, match="names code in others"):
+        study.load("study.toml")
+    assert not ran()
+
+
+@pytest.mark.parametrize("trusted", [(), ("theirs",)])
+def test_a_worker_imports_what_its_driver_allowed(theirs: Attack, trusted: tuple[str, ...]) -> None:
+    folder, ran = theirs
+    part = study.Part(name="digits", title="", data="digits", model="theirs:network", training={"epochs": 1})
+    rows = (study.Row(key="digits/relu", part="digits", label="", unit="relu"),)
+    named = study.Study(name="theirs", title="", parts=(part,), rows=rows, trials=1)
+    open_for(named, folder / "s", None)
+    context = Context(directory=folder / "s", execution=train.Execution(threads=1), trusted=trusted)
+    (outcome,) = work(Job("train", plan(named).tuning), context)
+    assert (outcome.status == "done") == ran() == bool(trusted), outcome
 
 
 # --- units and saved conversions -------------------------------------------------------------------------------------

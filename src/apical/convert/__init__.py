@@ -265,7 +265,7 @@ def _repeat(model: nn.Module, surgery: Surgery, record: dict[str, Any]) -> Conve
     unit, wanted = Unit.parse(record["unit"]), {entry["name"] for entry in record["activations"]}
     held = _hold_functions(model, surgery)
     network = FlowGraph(model, selection_of(model, record), _aliases(held))
-    recorded = Recorded(model, record)
+    recorded = Recorded(network, record)
     sites = network.sites()
     seen = [site for site in sites if site.suspected and site.name not in record["kept"]]  # example inputs told
     sites = recorded.split(network.clear(sites, seen))

@@ -15,7 +15,7 @@ from torch import nn
 import apical
 from apical import files
 from apical.convert.flow import FlowGraph, Site
-from apical.convert.kinds import Selection
+from apical.convert.kinds import NORMS, Selection
 from apical.convert.plan import Decision
 from apical.convert.source import Place, methods
 from apical.errors import ConversionError
@@ -23,6 +23,9 @@ from apical.errors import ConversionError
 FORMAT = 1
 ATTRIBUTE = "_apical_conversions"
 """Where a converted model keeps the records of its conversions; copies and pickles have it too."""
+
+SUMS = 1_000
+"""The most additions between a layer and its activation; each is named in the report."""
 
 MARK = "converted_load_with_apical_hub_from_pretrained"
 """A buffer of converted Transformers models. Loaded without apical, its name is in the warning about unused weights."""
@@ -74,8 +77,8 @@ def _absolute(module: nn.Module, place: list[Any]) -> Place | None:
 class Recorded:
     """What an observed forward told, read from a record."""
 
-    def __init__(self, model: nn.Module, record: dict[str, Any]) -> None:
-        self.model, self.entries = model, {entry["name"]: entry for entry in record["activations"]}
+    def __init__(self, network: FlowGraph, record: dict[str, Any]) -> None:
+        self.network, self.entries = network, {entry["name"]: entry for entry in record["activations"]}
         self.shares: dict[Site, Any] = {}
 
     def split(self, sites: list[Site]) -> list[Site]:
@@ -94,16 +97,22 @@ class Recorded:
         return done
 
     def feed(self, site: Site) -> tuple[nn.Module, nn.Module | None, int] | str:
-        """The layer and norm that the record names."""
+        """The layer and norm that the record names; nothing else, since branches have copies of both."""
         entry = self.entries.get(site.label, {})
-        try:
-            if "affine" in entry:
-                norm = entry["norm"]
-                affine = self.model.get_submodule(entry["affine"])
-                return affine, None if norm is None else self.model.get_submodule(norm), int(entry["sums"])
-        except AttributeError:
+        if "affine" not in entry:
+            return "no layer is recorded to feed it"
+        affine, norm = self._part(entry["affine"]), self._part(entry["norm"])
+        if affine is None or not self.network.is_feed(affine):
             return f"there is no layer {entry['affine']!r}"
-        return "no layer is recorded to feed it"
+        if entry["norm"] is not None and not isinstance(norm, NORMS):
+            return f"there is no norm {entry['norm']!r}"
+        return affine, norm, entry["sums"]
+
+    def _part(self, name: str | None) -> nn.Module | None:
+        try:
+            return None if name is None else self.network.model.get_submodule(name)
+        except AttributeError:
+            return None
 
 
 def selection_of(model: nn.Module, record: dict[str, Any]) -> Selection:
@@ -194,6 +203,7 @@ def _is_entry(entry: dict[str, Any]) -> bool:
         and ("affine" not in entry or {"norm", "sums"} <= entry.keys())
         and isinstance(entry.get("norm"), str | None)
         and type(entry.get("sums", 0)) is int
+        and 0 <= entry.get("sums", 0) <= SUMS
         and isinstance(place, list)
         and [type(each) for each in place] == [str, int, int, int, int]
     )

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -145,7 +145,7 @@ def create(name: str, unit: "str | Unit | None", *, seed: int | None = None, **d
         )
     if network.redraw:
         _rehearse(name, network.factory, arguments)
-    with _limited(name), _seeded(seed):
+    with limited(name), _seeded(seed):
         model = network.factory(**arguments)
         if not isinstance(model, nn.Module):
             raise InvalidArgumentError(f"network {name!r} returns {type(model).__name__}, but must return an nn.Module")
@@ -185,7 +185,7 @@ def _checked_dims(name: str, network: Network, dims: dict[str, Any]) -> dict[str
 def _rehearse(name: str, factory: Factory, arguments: dict[str, Any]) -> None:
     """Build one of our networks without memory, so that what is too large or makes no sense is refused before."""
     try:
-        with _limited(name), torch.device("meta"):
+        with limited(name), torch.device("meta"):
             factory(**arguments)
     except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError) as error:
         if isinstance(error, ApicalError):
@@ -195,20 +195,23 @@ def _rehearse(name: str, factory: Factory, arguments: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _limited(name: str) -> Iterator[None]:
-    """Refuse a network while it is built, once its weights and buffers are too many: its dimensions may be a file's."""
-    most, numbers, tensors = limit("parameters"), 0, 0
-    pieces = limit("tensors")
+def limited(name: str, weights: Collection[Tensor] = ()) -> Iterator[None]:
+    """Refuse a network while it is built, once its weights and buffers are too many: its dimensions may be a file's.
+
+    So many may be there beyond the `weights` that are at hand.
+    """
+    most, numbers = limit("parameters") + sum(tensor.numel() for tensor in weights), 0
+    pieces, tensors = limit("tensors") + len(weights), 0
 
     def count(_module: nn.Module, _key: str, tensor: object) -> None:
         nonlocal numbers, tensors
         if isinstance(tensor, Tensor):
             numbers, tensors = numbers + tensor.numel(), tensors + 1
         if numbers > most or tensors > pieces:
-            what, enough = ("parameters", max(10 * most, numbers)) if numbers > most else ("tensors", 10 * pieces)
+            what, allowed = ("parameters", most) if numbers > most else ("tensors", pieces)
             raise InvalidArgumentError(
-                f"network {name!r} has more than {limit(what):,} {what} with these dimensions: make it smaller or, "
-                f"{raise_it(what, enough)}"
+                f"network {name!r} has more than {allowed:,} {what} with these dimensions: make it smaller or, "
+                f"{raise_it(what, max(10 * allowed, numbers if what == 'parameters' else 0))}"
             )
 
     hooks = (register_module_parameter_registration_hook(count), register_module_buffer_registration_hook(count))

@@ -1,11 +1,12 @@
 """`watch`: the page of a study while it runs, served to this machine alone."""
 
+import sys
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from apical.errors import ApicalError, InvalidArgumentError
 from apical.report import draw
@@ -16,6 +17,8 @@ from apical.study.results import StudyResults
 HOST = "127.0.0.1"
 OURS = ("127.0.0.1", "localhost")
 """Names under which a browser may ask: a page elsewhere must not reach this one under another."""
+PATIENCE = 30.0
+"""Seconds that a client may say nothing, or take nothing, before its connection is closed."""
 GUARDS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -69,7 +72,7 @@ def serve(read: Read, *, port: int = 0, refresh: int = 10) -> ThreadingHTTPServe
         live = page
 
     try:
-        return ThreadingHTTPServer((HOST, port), Handler)
+        return _Server((HOST, port), Handler)
     except (OSError, OverflowError) as error:
         raise InvalidArgumentError(f"port is {port}, which cannot be used ({error}): choose another, or 0") from error
 
@@ -103,9 +106,16 @@ class LivePage:
         return html.page(report, drawings, refresh=None if results.finished else self._refresh)
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away in the middle of an answer is no error."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class _Handler(BaseHTTPRequestHandler):
     live: ClassVar[LivePage]
-    server_version, sys_version = "apical", ""
+    server_version, sys_version, timeout = "apical", "", PATIENCE
 
     def do_GET(self) -> None:
         if not self._is_ours():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Task = Literal["classification", "regression"]
 Array = NDArray[Any]
-FORMAT = r"^(.?[<>=^])?[-+ ]?z?#?0?\d{0,2}[,_]?(\.\d{1,2})?[eEfFgGn%]?$"
+FORMAT = r"^([ 0]?[<>=^])?[-+ ]?z?#?0?\d{0,2}[,_]?(\.\d{1,2})?[eEfFgGn%]?$"
 """What Python's format() takes for a float, with widths that fit into a table."""
 _EXACT = 1e-20  # a smaller squared error counts as this one, so that the PSNR stays a number
 

@@ -13,6 +13,7 @@ _COMMANDS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "'": r"\textquotesingle{}",
+    "[": "{[}", "*": "{*}",  # bare, they would be arguments of the end of a row, or of an item
     "†": r"$^\dagger$", "‡": r"$^\ddagger$", "−": "$-$", "–": "--", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\le$",
     "α": r"$\alpha$", "β": r"$\beta$", "σ": r"$\sigma$", "π": r"$\pi$", "\u202f": r"\,",
 }  # fmt: skip
@@ -145,4 +146,4 @@ def _row(cells: Sequence[str]) -> str:
 
 def _plain(character: str) -> str:
     folded = [c for c in unicodedata.normalize("NFKD", character) if " " < c <= "~"]
-    return "".join(_COMMANDS.get(c, c) for c in folded) or f"[U+{ord(character):04X}]"
+    return "".join(_COMMANDS.get(c, c) for c in folded) or f"{{[}}U+{ord(character):04X}]"

@@ -9,8 +9,9 @@ from apical.report.gathering import Report, Section, by_topic, counted, marks, n
 from apical.report.numbers import MISSING, Data
 from apical.report.tables import Cell, Table, columns_of
 
-SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$^&@-]|:(?=\S)|=(?==)|^[:=])")
-"""What may mean something in Markdown; a colon only where an address or a symbol could begin, = where it repeats."""
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~$^&@-]|:(?=\S)|=(?==)|^[:=]|(?<=www)\.)")
+"""What may mean something in Markdown; a colon only where an address or a symbol could begin, = where it repeats, a
+point where an address could."""
 
 
 PAIRS = 12
@@ -131,7 +132,7 @@ def _size(count: int | None) -> str:
 def _table(results: Table) -> str:
     columns = columns_of(results)
     rows = [[_cell(column.cell(line)) for column in columns] for line in results.lines]
-    heads = [column.title(results) for column in columns]
+    heads = [escape(column.title(results)) for column in columns]
     return table(heads, rows, right=[k for k, column in enumerate(columns) if column.right])
 
 
