@@ -4,6 +4,7 @@ First the descriptors (`Kind` and its `Parameter`s), then the kinds that come wi
 them by name and takes those of users.
 """
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -594,4 +595,8 @@ def load(path: str) -> Any:
         thing = getattr(thing, part, None)
     if thing is None:
         raise InvalidArgumentError(f"unit {path!r} cannot be imported: module {module} has no {attribute!r}")
+    home = str(getattr(thing, "__module__", None) or module)
+    if inspect.isroutine(thing) or inspect.isclass(thing):  # who allows a module does not allow all that it imports
+        if home.partition(".")[0] != module.partition(".")[0]:
+            raise InvalidArgumentError(f"unit {path!r} is not defined there but in {home}: name it as it is there")
     return thing
