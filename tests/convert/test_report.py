@@ -281,11 +281,12 @@ class Held(Untraced):
 
 
 @pytest.mark.parametrize("network", [Untraced, OfGates])
-def test_the_headline_is_silent_about_untraced_forwards_whose_code_was_read(network: type[nn.Module]) -> None:
+def test_the_headline_says_where_the_code_of_untraced_forwards_was_read(network: type[nn.Module]) -> None:
     report = apical.convert_(network(), "ada")
     assert list(report.details) == ["(the model)"]
     assert report.doubtful == []
-    assert re.fullmatch(r"(\d) of \1 activations? converted to ada", str(report).splitlines()[0])
+    said = r"(\d) of \1 activations? converted to ada; 1 forward could not be traced, but its code was read"
+    assert re.fullmatch(said, str(report).splitlines()[0])
 
 
 @pytest.mark.parametrize("network", [Passed, LookedUp, OfHidden, Held])

@@ -237,14 +237,14 @@ def check_others(told: Conclusion, names: dict[str, str]) -> None:
     """Beside a win or a loss, rows without a difference are named where they are few, and counted otherwise."""
     rest = [names[f.key] for f in told.findings if f.verdict in ("same", "unclear")]
     decided = any(f.verdict in ("better", "worse") for f in told.findings)
-    said = re.findall(r"; ([^;]*?) (is|are) not measurably different( \([^)]* to [^)]*\))?", told.sentence)
+    said = re.findall(r"; ([^;]*?) (is|are) not measurably different( \(gain [^)]* to [^)]*\))?", told.sentence)
     if not rest or not decided:
         assert said == []
         return
     ((who, verb, interval),) = said
     if len(rest) == 1:
         (f,) = (f for f in told.findings if f.verdict in ("same", "unclear"))
-        assert f.gain_text.endswith(interval.strip())
+        assert f.gain_text.endswith(interval.removeprefix(" (gain "))
     assert bool(interval) == (len(rest) == 1)
     assert verb == ("is" if len(rest) == 1 else "are")
     assert sorted(re.split(r", | and ", who)) == sorted(rest if len(rest) <= 3 else [f"{len(rest)} others"])

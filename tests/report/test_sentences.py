@@ -184,7 +184,7 @@ def check_notices(made: Made) -> None:
                 of_row[t.state][row.row.label] += 1
                 seen.add(t.digest)
     who = {
-        state: f" ({', '.join(f'{label} {n}' for label, n in counts.items())})" if 0 < len(counts) <= 3 else ""
+        state: f" ({', '.join(f'{n} of {label}' for label, n in counts.items())})" if 0 < len(counts) <= 3 else ""
         for state, counts in of_row.items()
     }
     cause = r": RuntimeError: no memory\. Fix the cause, then: (.*?run \S+)"
@@ -214,13 +214,13 @@ def check_picture(made: Made) -> None:
     assert ("Large dots: means over trials, lines: their 95 % intervals" in made.page) == several
     assert ("A dot without a line is one trial." in made.page) == (several and single)
     assert ("Dots: one trial each, so there is no interval." in made.page) == (single and not several)
-    assert ("Gains are over trials with equal seeds; filled where the row is better or worse." in made.page) == bool(
-        pairs
-    )
+    assert (
+        "Gains (positive: better) are over trials with equal seeds; filled where the interval excludes 0." in made.page
+    ) == bool(pairs)
     pooled = {is_pooled(made, key) for key in pairs}
-    but = r"( but those that vary much more)?"
+    but = r"(, except rows that vary much more)?"
     said = re.findall(rf"Their intervals take the variance of all rows with these seeds together{but}\.", made.page)
-    assert said == ([" but those that vary much more" if False in pooled else ""] if True in pooled else [])
+    assert said == ([", except rows that vary much more" if False in pooled else ""] if True in pooled else [])
     drawn = [c for g in made.section.galleries if g.lead for c in g.charts if not c.narrow]
     assert ("Arrows: the line goes on." in made.page) == any(map(is_cut, drawn))
     assert ("Diamonds: the paper." in made.page) == (

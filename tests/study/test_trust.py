@@ -323,7 +323,7 @@ def test_a_saved_conversion_brings_no_code(theirs: Attack) -> None:
 @pytest.mark.parametrize("name", ["theirs:call", "theirs:nn.functional.gelu", "theirs:nn.ReLU"])
 def test_a_unit_of_an_allowed_module_is_defined_there(theirs: Attack, name: str) -> None:
     trust.grant("theirs")
-    with pytest.raises(InvalidArgumentError, match="is not defined there but in (subprocess|torch)"):
+    with pytest.raises(InvalidArgumentError, match=r"is not defined there but in (subprocess|torch)"):
         Unit.parse(name)
 
 

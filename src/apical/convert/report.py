@@ -173,12 +173,13 @@ class ConversionReport:
 
     def _headline(self, asked: list[Change]) -> str:
         head = f"{len(self.converted)} of {_count(len(asked), 'activation')} converted to {self.unit}"
-        if self.doubtful and not self.cost.multiply_adds:  # where a forward was observed, nothing was missed there
-            head += (
-                f"; {_count(len(self.doubtful), 'forward')} could not be traced (report.details): "
-                "example_inputs show what else runs there"
-            )
-        return head
+        if not self.details or self.cost.multiply_adds:  # where a forward was observed, nothing was missed there
+            return head
+        head += f"; {_count(len(self.details), 'forward')} could not be traced"
+        if not self.doubtful:
+            return f"{head}, but {'its' if len(self.details) == 1 else 'their'} code was read"
+        some = "" if len(self.doubtful) == len(self.details) else f", {len(self.doubtful)} of them with code not read"
+        return f"{head}{some} (report.details): example_inputs show what else runs there"
 
 
 def _kinds(rows: list[Change]) -> str:

@@ -596,7 +596,7 @@ def load(path: str) -> Any:
     if thing is None:
         raise InvalidArgumentError(f"unit {path!r} cannot be imported: module {module} has no {attribute!r}")
     home = str(getattr(thing, "__module__", None) or module)
-    if inspect.isroutine(thing) or inspect.isclass(thing):  # who allows a module does not allow all that it imports
-        if home.partition(".")[0] != module.partition(".")[0]:
-            raise InvalidArgumentError(f"unit {path!r} is not defined there but in {home}: name it as it is there")
+    elsewhere = home.partition(".")[0] != module.partition(".")[0]
+    if elsewhere and (inspect.isroutine(thing) or inspect.isclass(thing)):  # who allows a module allows it alone
+        raise InvalidArgumentError(f"unit {path!r} is not defined there but in {home}: name it as it is there")
     return thing

@@ -260,7 +260,7 @@ def _others(rows: Sequence[Finding], *, several: bool) -> tuple[str, ...]:
         return ()
     who = _names(rows, several=several) if len(rows) <= NAMED else f"{len(rows)} others"
     d = rows[0].decision
-    interval = f" {between(rows[0].metric, d.low, d.high)}" if d and len(rows) == 1 else ""
+    interval = f" (gain {between(rows[0].metric, d.low, d.high)[1:]}" if d and len(rows) == 1 else ""
     return (f"{who} {'is' if len(rows) == 1 else 'are'} not measurably different{interval}",)
 
 
@@ -363,7 +363,7 @@ def _remarks(results: StudyResults) -> list[str]:
         if not found:
             continue
         labels = Counter(label for label, _ in found.values())
-        who = f" ({', '.join(f'{label} {n}' for label, n in labels.items())})" if len(labels) <= NAMED else ""
+        who = f" ({', '.join(f'{n} of {label}' for label, n in labels.items())})" if len(labels) <= NAMED else ""
         said = f"{_trials(len(found))} {state}{who}"
         reason = " ".join(next(iter(found.values()))[1].reason.split())
         if state == "diverged":

@@ -191,9 +191,9 @@ def _means_caption(charts: Sequence[Dots], found: Sequence[Finding]) -> str:
         said.append("An arrow with numbers: the row lies far beyond the axis.")
     said += ["Diamonds: the paper."] if any(dot.paper is not None for dot in dots) else []
     if any(dot.gain for dot in dots):
-        said.append("Gains are over trials with equal seeds; filled where the row is better or worse.")
+        said.append("Gains (positive: better) are over trials with equal seeds; filled where the interval excludes 0.")
         pooled = {f.decision.pooled for f in found if f.decision}
-        but = " but those that vary much more" if False in pooled else ""
+        but = ", except rows that vary much more" if False in pooled else ""
         together = f"Their intervals take the variance of all rows with these seeds together{but}."
         said += [together] if True in pooled else []
         bases = list(dict.fromkeys(f.baseline for f in found if f.baseline))
