@@ -16,7 +16,7 @@ from torch import Tensor
 
 from apical import files
 from apical.convert import load
-from apical.convert.record import ATTRIBUTE
+from apical.convert.record import ATTRIBUTE, MARK
 from apical.errors import ConversionError, MissingExtraError
 from apical.models.registry import limited
 
@@ -150,6 +150,11 @@ def _load(model: Any, state: dict[str, Tensor], path: str | Path) -> None:
     model.tie_weights()
     tied = {id(value) for key, value in model.state_dict(keep_vars=True).items() if key not in missing}
     lost = [key for key, value in model.state_dict(keep_vars=True).items() if key in missing and id(value) not in tied]
+    if lost == [MARK]:
+        raise ConversionError(
+            f"{path} was saved by a network that had lost its conversion, as after plain from_pretrained: save it "
+            "again from one that apical.hub.from_pretrained loaded"
+        )
     if lost or unexpected:
         raise ConversionError(
             f"the weights in {path} do not fit {type(model).__name__}: {len(lost)} missing "

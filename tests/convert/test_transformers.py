@@ -62,9 +62,12 @@ def test_plain_from_pretrained_says_what_is_missing(tmp_path: Path, caplog: Any)
     model.save_pretrained(tmp_path)
     logger = transformers.utils.logging.get_logger("transformers")
     logger.addHandler(caplog.handler)
-    transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
+    plain = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
     logger.removeHandler(caplog.handler)
     assert "converted_load_with_apical_hub_from_pretrained" in caplog.text
+    plain.save_pretrained(tmp_path / "again")
+    with pytest.raises(ConversionError, match="again was saved by a network that had lost its conversion"):
+        apical.hub.from_pretrained(transformers.GPT2LMHeadModel, tmp_path / "again")
 
 
 @pytest.mark.parametrize("cls", ["GPT2LMHeadModel", "AutoModelForCausalLM"])
