@@ -438,6 +438,10 @@ def draw_effects(asked: Study, numbers: Scores) -> str:
         return svg_text(figure, asked.name)
 
 
+PANELS = 4
+"""Side by side in a figure; titles of more would run into one another."""
+
+
 def draw_means(asked: Study, values: Values) -> str:
     """A panel for each part that decides: the mean of each row, with its interval."""
     matplotlib, figures = optional("matplotlib", extra="lab"), optional("matplotlib.figure", extra="lab")
@@ -447,9 +451,12 @@ def draw_means(asked: Study, values: Values) -> str:
     scale = 100 if metric.percent else 1
     names = list(dict.fromkeys(row.name for row in asked.rows))[::-1]
     with matplotlib.rc_context(STYLE):
-        figure = figures.Figure(figsize=(9.2, 0.9 + 0.21 * len(names)), layout="constrained")
-        axes = figure.subplots(1, len(q.parts), sharey=True, squeeze=False)[0]
-        for axis, part in zip(axes, q.parts, strict=True):
+        lines = -(-len(q.parts) // PANELS)
+        figure = figures.Figure(figsize=(9.2, lines * (0.9 + 0.21 * len(names))), layout="constrained")
+        axes = figure.subplots(lines, min(len(q.parts), PANELS), sharey=True, squeeze=False).ravel()
+        for axis in axes[len(q.parts) :]:
+            axis.set_visible(False)
+        for axis, part in zip(axes, q.parts, strict=False):
             for place, name in enumerate(names):
                 row = asked.row(f"{part}/{name}")
                 s = stats.summarise([*values[row.key].values()])
