@@ -2,8 +2,9 @@
 
 python docs/write_evidence.py [FOLDER] [--timing FILE] [--optimiser FILE] [--by-test FILE]
 
-FOLDER holds study directories, as `apical study run` leaves them in studies/. Parts of studies (networks) that are
-complete enter results.csv and the pages; what results.csv has of other parts stays. The files are those of `python
+FOLDER holds study directories, as `apical study run` leaves them in studies/. Rows that are complete enter results.csv,
+whose other lines stay: a long study can be run row by row (`--set 'only_rows=["ada"]'`), on several machines. A network
+with fresh seeds enters pages and verdicts when all its rows are there. The files are those of `python
 benchmarks/epochs.py --csv FILE`, `python docs/evidence/optimiser.py FILE` and `python docs/evidence/by_test.py FILE`.
 Without FOLDER the claims, the forest plot and the numbers are written again from results.csv, which has every score
 but no answer to a single image: marks, bootstraps over images, losses and gradients are then missing, and the page
@@ -67,10 +68,10 @@ PAPER_TIMES = "table-moroco"
 def blocks() -> dict[str, str]:
     """Every generated block by its name."""
     trials, timings = _read(RESULTS), _read(TIMING)
-    studied = recorded(trials)
+    studied = ready(recorded(trials))
     deciding = decisive(studied)
     return {
-        "state": state(deciding),
+        "state": state(deciding, unready(recorded(trials))),
         "headline": headline(deciding),
         "pairs": pairs(deciding),
         "confirmed": confirmed(deciding),
@@ -376,13 +377,50 @@ def merged(results: StudyResults) -> StudyResults:
 
 
 def completed(results: StudyResults) -> StudyResults:
-    """The parts of a study of which nothing is missing: every row of the study file, with all its trials tested."""
-    own = _study(results.study.name)
-    done = {
-        row.row.key for row in results.rows if sum(t.test is not None for t in row.trials if t.finished) >= own.trials
-    }
-    missing = {row.part for row in own.trained if row.key not in done}
-    return replace(results, rows=tuple(row for row in results.rows if row.part.name not in missing))
+    """The rows of a study with all the trials that its file asks for, tested."""
+    wanted = _study(results.study.name).trials
+    return replace(results, rows=tuple(row for row in results.rows if tested(row) >= wanted))
+
+
+def tested(row: RowResults) -> int:
+    """How many trials of a row have seen the test split."""
+    return sum(t.test is not None for t in row.trials if t.finished)
+
+
+def ready(studied: Iterable[StudyResults]) -> list[StudyResults]:
+    """The studies without the networks that `unready` names: by the rule these decide nothing yet."""
+    studied = list(studied)
+    waiting = unready(studied)
+    kept = [
+        replace(r, rows=tuple(row for row in r.rows if (r.study.name, row.part.name) not in waiting)) for r in studied
+    ]
+    return [results for results in kept if any(row.trials for row in results.rows)]
+
+
+def unready(studied: Iterable[StudyResults]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Of networks with fresh seeds that lack rows or trials: how many rows are complete, and of how many."""
+    waiting = {}
+    for results in studied:
+        own = _study(results.study.name)
+        done = {row.row.key for row in completed(results).rows}
+        for part in dict.fromkeys(row.part.name for row in results.rows if fresh(row)):
+            keys = [row.key for row in own.trained if row.part == part]
+            if not done.issuperset(keys):
+                waiting[results.study.name, part] = len(done.intersection(keys)), len(keys)
+    return waiting
+
+
+def together(studied: Iterable[StudyResults]) -> list[StudyResults]:
+    """One entry for each study: its rows from wherever they have trials, the first such place."""
+    by_name: dict[str, list[StudyResults]] = {}
+    for results in studied:
+        by_name.setdefault(results.study.name, []).append(results)
+    made = []
+    for several in by_name.values():
+        rows = {row.row.key: row for results in reversed(several) for row in results.rows if row.trials}
+        order = [key for results in several for row in results.rows if (key := row.row.key) in rows]
+        made.append(replace(several[0], rows=tuple(rows[key] for key in dict.fromkeys(order))))
+    return made
 
 
 def judged(studied: Sequence[StudyResults], timings: Sequence[Row]) -> list[verdicts.Verdict]:
@@ -500,8 +538,8 @@ def _compared_with(row: RowResults) -> Iterator[str]:
         yield f"{WIDER.get(part, '')}/relu"
 
 
-def state(studied: Iterable[StudyResults]) -> str:
-    """Which studies decide, and which were seen before the rule was written."""
+def state(studied: Iterable[StudyResults], waiting: Mapping[tuple[str, str], tuple[int, int]]) -> str:
+    """Which studies decide, which wait for rows, and which were seen before the rule was written."""
     by_seeds: dict[bool, list[str]] = {True: [], False: []}
     for results in studied:
         rows = [row for row in results.rows if row.trials]
@@ -520,9 +558,18 @@ def state(studied: Iterable[StudyResults]) -> str:
         "decide nothing: the words about them say what it would conclude from these seeds, and are not verdicts."
     )
     decided = ", ".join(by_seeds[True])
+    rest = ", ".join(f"{done} of {count} rows of `{name}` ({part})" for (name, part), (done, count) in waiting.items())
+    unfinished = f"**Unfinished**, not looked at until all rows are there: {rest}."
     return " ".join(
-        [f"**Confirmatory**, with fresh seeds: {decided or 'none yet'}.", exploratory if seen else ""]
-    ).strip()
+        filter(
+            None,
+            (
+                f"**Confirmatory**, with fresh seeds: {decided or 'none yet'}.",
+                unfinished if rest else "",
+                exploratory if seen else "",
+            ),
+        )
+    )
 
 
 CLAIMS_INTRO = (
@@ -534,7 +581,7 @@ CLAIMS_INTRO = (
 
 def claims_text(judgements: Sequence[verdicts.Verdict], made: str, studied: Sequence[StudyResults]) -> str:
     """The page of claims: those that fresh seeds decide first."""
-    head = ["# What the studies say about the paper's claims", CLAIMS_INTRO, state(decisive(studied)), made]
+    head = ["# What the studies say about the paper's claims", CLAIMS_INTRO, state(decisive(studied), {}), made]
     blocks = [*filter(None, head), by_subject(judgements, studied)]
     for basis, own in by_basis(judgements, studied).items():
         blocks += [f"## {basis.capitalize()}", *([SEEN_BEFORE] if basis == BASES[-1] else [])]
@@ -634,7 +681,7 @@ def write(folder: Path | None, tables: Mapping[Path, Path | None]) -> None:
             shutil.copyfile(given, place)
     full = directories(folder) if folder is not None else []
     if not full:
-        write_claims(recorded(_read(RESULTS)), FROM_RESULTS)
+        write_claims(ready(recorded(_read(RESULTS))), FROM_RESULTS)
     else:
         kept = _others(RESULTS, full)
         write_results(full, kept)
@@ -642,7 +689,9 @@ def write(folder: Path | None, tables: Mapping[Path, Path | None]) -> None:
         titles = "; ".join(results.study.title for results in full)
         others = ", ".join(f"`{name}`" for name in dict.fromkeys(_names(kept)))
         rest = f" What results.csv has of {others} came without answers to single images." if kept else ""
-        write_claims([*full, *recorded(kept)], f"Made from the directories of these studies: {titles}.{rest}")
+        write_claims(
+            ready(together([*full, *recorded(kept)])), f"Made from the directories of these studies: {titles}.{rest}"
+        )
         if not kept:  # one page with all studies needs all their directories
             shutil.rmtree(EVIDENCE / "figures", ignore_errors=True)
             write_report(full, "report")
@@ -652,24 +701,23 @@ def write(folder: Path | None, tables: Mapping[Path, Path | None]) -> None:
 
 
 def directories(folder: Path) -> list[StudyResults]:
-    """The complete parts of the studies in a folder; says of the others that they are not."""
+    """The complete rows of the studies in a folder; says of the others that they are not."""
     read = [study.read(path) for path in sorted(folder.iterdir()) if (path / "study.json").is_file()]
     whole = []
     for results in (r for r in read if not r.study.quick):
         own = completed(results)
-        parts = dict.fromkeys(row.part.name for row in results.rows)
-        left = [name for name in parts if name not in {row.part.name for row in own.rows}]
+        left = [row.row.key for row in results.rows if row not in own.rows and not row.row.quoted]
         if left:
-            print(f"{results.study.name}: {', '.join(left)} is left out, since trials are missing")
+            print(f"{results.study.name}: {', '.join(left)} left out, since trials are missing")
         whole += [own] if own.rows else []
-    return whole
+    return together(whole)
 
 
 def _others(path: Path, studied: Iterable[StudyResults]) -> list[Row]:
-    """The lines of a table about other parts of studies than these."""
-    taken = {(results.study.name, row.part.name) for results in studied for row in results.rows}
+    """The lines of a table about other rows of studies than these."""
+    taken = {(results.study.name, row.row.key) for results in studied for row in results.rows}
     lines = _read(path) if path.is_file() else ()
-    return [line for line in lines if (line["study"], line["row"].partition("/")[0]) not in taken]
+    return [line for line in lines if (line["study"], line["row"]) not in taken]
 
 
 def write_report(studies: Sequence[StudyResults], name: str) -> None:

@@ -167,7 +167,7 @@ def test_fresh_seeds_stand_for_the_study_that_they_repeat(writer, trials):
     ]  # fmt: skip
     deciding = writer.decisive(writer.recorded([*trials, *new]))
     assert [r.study.name for r in deciding if writer.base_of(r) == "table-fashion-mlp"] == ["confirm-mlp"]
-    told = writer.state(deciding)
+    told = writer.state(deciding, {})
     decided = told.partition("**Exploratory**")[0]
     assert "`confirm-mlp` for `table-fashion-mlp` (one-hidden-layer MLP), `confirm-wide`" in decided
     assert "`table-fashion-mlp` (two-hidden-layer MLP)" in told.partition("Exploratory")[2]
@@ -181,6 +181,34 @@ def test_fresh_seeds_stand_for_the_study_that_they_repeat(writer, trials):
     claimed = evidence.get(("table-fashion-mlp", "mlp-1/ada"), ("table-fashion-mlp", "mlp-1/relu"), "accuracy")
     assert writer.with_interval(claimed) in text  # one finding wherever it appears
     assert writer.confirmed(writer.decisive(writer.recorded(trials))) == writer.NOTHING_YET
+
+
+def test_a_network_decides_nothing_until_all_its_rows_are_there(writer, trials):
+    keys = [row.key for row in study.load(EVIDENCE / "confirm-wide.toml").trained]
+    scores = [0.88 + 0.0001 * (k % 7) for k in range(40)]
+    whole = [line for key in keys for line in lines("confirm-wide", key, scores)]
+    relu, *rest = [row.key for row in study.load(EVIDENCE / "confirm-mlp.toml").trained if row.part == "mlp-1"]
+    some = lines("confirm-mlp", relu, scores)
+    recorded = writer.recorded([*trials, *whole, *some])
+    waiting = writer.unready(recorded)
+    assert waiting == {("confirm-mlp", "mlp-1"): (1, 1 + len(rest))}
+    deciding = writer.decisive(writer.ready(recorded))
+    assert "confirm-wide" in {r.study.name for r in deciding}
+    assert "confirm-mlp" not in {r.study.name for r in deciding}  # the exploratory trials are shown as before
+    told = writer.state(deciding, waiting)
+    assert f"not looked at until all rows are there: 1 of {1 + len(rest)} rows of `confirm-mlp` (mlp-1)" in told
+    assert not writer.unready(writer.recorded([*trials, *whole]))
+    short = lines("confirm-mlp", relu, scores[:39])
+    assert writer.unready(writer.recorded(short)) == {("confirm-mlp", "mlp-1"): (0, 1 + len(rest))}
+
+
+def test_rows_of_one_study_from_two_runs_are_one_study(writer):
+    first = writer.recorded(lines("confirm-mlp", "mlp-1/relu", [0.88, 0.89]))
+    second = writer.recorded(
+        lines("confirm-mlp", "mlp-1/ada", [0.87, 0.86]) + lines("confirm-mlp", "mlp-1/relu", [0.1])
+    )
+    (joined,) = writer.together([*first, *second])
+    assert {row.row.key: len(row.trials) for row in joined.rows} == {"mlp-1/relu": 2, "mlp-1/ada": 2}
 
 
 def test_draws_of_noise_are_one_sample(writer):
