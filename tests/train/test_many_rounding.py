@@ -107,6 +107,18 @@ def test_the_kernel_and_plain_torch_train_a_stack_alike(unit, monkeypatch):
     torch.testing.assert_close(kernel, plain, rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize(
+    "units",
+    [("relu", "ada(alpha=learn)", "rbf(s=learn)", "leaky_ada", "swish"), ("pynrbf", "pynada(alpha=learn)", "pynrelu")],
+)
+def test_kinds_with_and_without_a_kernel_train_in_one_stack_as_in_plain_torch(units, monkeypatch):
+    specs = [replace(LENET, unit=unit) for unit in units]
+    mixed = losses_stacked(specs, 4, torch.float64)
+    assert any(isinstance(part, Fused) for part in StackedNetwork(networks(specs, torch.float64)).parts)
+    monkeypatch.setenv("APICAL_BACKEND", "composite")
+    torch.testing.assert_close(mixed, losses_stacked(specs, 4, torch.float64), rtol=1e-9, atol=0)
+
+
 @pytest.mark.parametrize("unit", ["ada(alpha=learn)", "swish", "pynada", "pynswish"])
 def test_our_convolutions_and_those_of_torch_train_a_stack_alike(unit, monkeypatch):
     specs = [replace(LENET, unit=unit, learning_rate=rate) for rate in (1e-3, 2e-3)]

@@ -157,10 +157,13 @@ class StackedActivation:
         self.groups: list[_Maker] = []
         for _, same in groupby(zip(kinds, layers, strict=True), lambda pair: pair[0]):
             group = [layer for _, layer in same]
-            maker = _Maker(parameters, self.learned, len(group), outputs)
+            maker = _Maker(parameters, len(group), outputs)
             maker.function = maker.pyramidal(group) if self.pyramidal else maker.standard(group)
             self.groups.append(maker)
-        self._sizes = [group.count * outputs * (1 + self.pyramidal) for group in self.groups]
+            self.learned += maker.learned
+        self.results = [group.count * outputs for group in self.groups]
+        """The channels that each group makes; pyramidal layers take twice as many."""
+        self.values = [(1 + self.pyramidal) * count for count in self.results]
 
     def note(self, z: Tensor) -> None:
         """Note the input of a call, while somebody watches."""
@@ -175,48 +178,71 @@ class StackedActivation:
 
     def parts(self, z: Tensor) -> Iterator[tuple["_Maker", Tensor]]:
         """The groups of trials of one kind, each with its channels."""
-        yield from zip(self.groups, torch.split(z, self._sizes), strict=True)
+        yield from zip(self.groups, torch.split(z, self.values), strict=True)
 
 
 class Fused:
-    """The same of trials of one kind that has a kernel: the kernel itself, without a graph around it."""
+    """The same where some kinds have kernels: these without a graph around them, each of the others by its own graph."""
 
     def __init__(self, activation: StackedActivation) -> None:
-        (group,) = activation.groups
-        assert group.kernel is not None
-        self.activation, self.kernel, self.learned = activation, group.kernel, activation.learned
-        self._shape = group.count, group.outputs
+        self.activation, self.learned = activation, activation.learned
+        self._groups = [_ByKernel(group) if group.kernel else _ByGraph(group) for group in activation.groups]
         self._buffers = BufferPool()
-        self._bound: dict[int, Any] = {}
-        self._saved: tuple[Tensor, Any] | None = None
+        self._shape = torch.Size()
 
     @staticmethod
     def serves(function: object) -> bool:
-        """True where the kernel can be called for this part of a network."""
-        if not isinstance(function, StackedActivation) or len(function.groups) > 1:
+        """True where a kernel can be called for some trials of this part of a network."""
+        if not isinstance(function, StackedActivation) or not any(group.kernel for group in function.groups):
             return False
-        return function.groups[0].kernel is not None and choice.path(torch.empty(1)) == "native"
+        return choice.path(torch.empty(1)) == "native"
 
     def forward(self, z: Tensor, keep: bool) -> Tensor:
         self.activation.note(z)
-        bound = self._bind(z)
-        if not keep:
-            return self.kernel.operation.forward(z, bound)
-        self._saved = z, bound
-        out = self._buffers("forward", (prod(self._shape), *z.shape[1:]), z)
-        return self.kernel.operation.forward(z, bound, out)
+        self._shape, shape = z.shape, (sum(self.activation.results), *z.shape[1:])
+        out = self._buffers("forward", shape, z) if keep else z.new_empty(shape)
+        for group, own, to in self._parted(z, out):
+            group.forward(own, keep, to)
+        return out
 
     def backward(self, g: Tensor) -> Tensor:
+        """The gradient of z, in the place of g where it has its size: less memory, fewer misses of the cache."""
+        below = g if len(g) == self._shape[0] else self._buffers("backward", self._shape, g)
+        for group, to, own in self._parted(below, g):
+            group.backward(own, to)
+        return below
+
+    def _parted(self, z: Tensor, y: Tensor) -> Iterator[tuple["_ByKernel | _ByGraph", Tensor, Tensor]]:
+        """Each group with its channels of z and of y."""
+        if len(self._groups) == 1:
+            return iter([(self._groups[0], z, y)])
+        activation = self.activation
+        return zip(self._groups, z.split(activation.values), y.split(activation.results), strict=True)  # type: ignore[no-untyped-call]
+
+
+class _ByKernel:
+    """Trials of one kind that has a kernel."""
+
+    def __init__(self, group: "_Maker") -> None:
+        assert group.kernel is not None
+        self.kernel, self.learned, self._shape = group.kernel, group.learned, (group.count, group.outputs)
+        self._bound: dict[int, Any] = {}
+        self._saved: tuple[Tensor, Any] | None = None
+
+    def forward(self, z: Tensor, keep: bool, to: Tensor) -> None:
+        bound = self._bind(z)
+        if keep:
+            self._saved = z, bound
+        self.kernel.operation.forward(z, bound, to)
+
+    def backward(self, g: Tensor, to: Tensor) -> None:
         saved, self._saved = self._saved, None
         assert saved is not None
         z, bound = saved
-        out = g if len(z) == len(g) else self._buffers("backward", z.shape, z)  # less memory, fewer misses of the cache
-        wanted = bool(self.learned), False
-        below, alpha, _ = self.kernel.operation.backward(z, g, bound, wanted, out)
+        _, alpha, _ = self.kernel.operation.backward(z, g, bound, (bool(self.learned), False), to)
         for stacked in self.learned:
             assert alpha is not None
             stacked.gradient.add_(alpha.view(self._shape).sum_to_size(stacked.gradient.shape))
-        return below
 
     def _bind(self, z: Tensor) -> Any:
         """The kernel's view of alpha and c for values of this shape, made anew where alpha changes."""
@@ -224,6 +250,31 @@ class Fused:
         if self.learned or inner not in self._bound:
             self._bound[inner] = self.kernel.operation.bind(z, self.kernel.alpha(), self.kernel.c())
         return self._bound[inner]
+
+
+class _ByGraph:
+    """Trials of one kind that has none, by a graph of torch's autograd that lives for one step."""
+
+    def __init__(self, group: "_Maker") -> None:
+        self.function, self.learned = group.function, group.learned
+        self._saved: tuple[Tensor, Tensor] | None = None
+
+    def forward(self, z: Tensor, keep: bool, to: Tensor) -> None:
+        leaf = z.detach().requires_grad_(keep)
+        with torch.set_grad_enabled(keep):
+            y = self.function(leaf)
+        if keep:
+            self._saved = leaf, y
+        to.copy_(y.detach())
+
+    def backward(self, g: Tensor, to: Tensor) -> None:
+        saved, self._saved = self._saved, None
+        assert saved is not None
+        leaf, y = saved
+        below, *gradients = torch.autograd.grad(y, [leaf, *(s.model for s in self.learned)], g)
+        for stacked, gradient in zip(self.learned, gradients, strict=True):
+            stacked.gradient.add_(gradient)
+        to.copy_(below)
 
 
 class _Kernel(NamedTuple):
@@ -237,9 +288,9 @@ class _Kernel(NamedTuple):
 class _Maker:
     """Makes the function of `count` neighbouring trials whose activations are of one kind."""
 
-    def __init__(self, parameters: Parameters, learned: list[Stacked], count: int, outputs: int) -> None:
-        self.parameters, self.learned = parameters, learned
-        self.count, self.outputs = count, outputs
+    def __init__(self, parameters: Parameters, count: int, outputs: int) -> None:
+        self.parameters, self.count, self.outputs = parameters, count, outputs
+        self.learned: list[Stacked] = []
         self.function: Function
         self.alphas: list[Callable[[], Tensor] | None] = []
         """Of each branch one alpha for each channel, where its kind is ADA's."""
