@@ -182,7 +182,7 @@ class StackedActivation:
 
 
 class Fused:
-    """The same where some kinds have kernels: these without a graph around them, each of the others by its own graph."""
+    """The same where some kinds have kernels: these without a graph around them, others each by its own graph."""
 
     def __init__(self, activation: StackedActivation) -> None:
         self.activation, self.learned = activation, activation.learned
