@@ -49,6 +49,12 @@ def seeds(data: str, model: str, count: int, **changes: object) -> tuple[TrialSp
     return tuple(TrialSpec.paper(data, model, unit="ada", seed=s, **changes) for s in range(count))
 
 
+def rows(model: str, *units: str, **changes: object) -> tuple[TrialSpec, ...]:
+    return tuple(TrialSpec.paper("fashion-mnist", model, unit=unit, **changes) for unit in units)
+
+
+STANDARD = ("relu", "rbf", "swish", "ada(alpha=0.3)", "leaky_relu", "leaky_ada(alpha=0.9)")
+PYRAMIDAL = ("pynrelu", "pynrbf", "pynswish", "pynada(alpha=0.3)", "leaky_pynada(alpha=learn)")
 CASES: dict[str, Case] = {
     "mlp-1": Case(grid("mlp-1", epochs=3), alone=2, target=2.2),
     "mlp-2": Case(grid("mlp-2", epochs=3), alone=2, target=2.2),
@@ -56,6 +62,8 @@ CASES: dict[str, Case] = {
     "mlp-approx": Case(seeds("sin", "mlp-approx", 20, epochs=10), alone=4, target=6.0),
     "xor": Case(seeds("xor", "neuron", 200), alone=4, target=50.0),
     "lenet": Case(grid("lenet", epochs=1), alone=1, target=2.2),
+    "lenet-rows": Case(rows("lenet", *STANDARD, epochs=1), alone=1, target=0.0),
+    "lenet-pyramidal-rows": Case(rows("lenet", *PYRAMIDAL, epochs=1), alone=1, target=0.0),
 }
 
 
