@@ -32,8 +32,8 @@ typedef struct {
     int64_t images, height, width, channels, point;
 } tiling;
 
-/* L [points][pixels] of each form. F(4x4, 3x3) has the points 0, S, -S, T, -T and infinity: with 5/8 and 3/2 results have half
- * of the rounding errors that they have with 1 and 2, and input and output have exact coefficients. */
+/* L [points][pixels] of each form. F(4x4, 3x3) has the points 0, S, -S, T, -T and infinity: with 5/8 and 3/2 results have less
+ * than half of the rounding errors that they have with 1 and 2, and input and output have exact coefficients. */
 #define S 0.625
 #define T 1.5
 #define SS (S * S)
