@@ -1,4 +1,5 @@
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from apical import models
 from apical.errors import InvalidArgumentError
-from apical.train import Execution, TrialSpec, run
+from apical.kernels import winograd
+from apical.train import Execution, TrialSpec, loop, run
 from apical.train.checkpoint import load
 from apical.train.devices import Parallel, SingleDevice, runtime
-from apical.train.result import LAST
-from apical.train.session import wants_channels_last
+from apical.train.result import LAST, RESULT
+from apical.train.session import wants_channels_last, wants_winograd
 
 ONE_THREAD = Execution(threads=1)
 # Fabric wraps torch's own interface, which warns in some versions.
@@ -94,6 +97,63 @@ def test_channels_last_gives_the_same_training_up_to_rounding(tmp_path):
         for last in (False, True)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+VGG = TrialSpec(
+    data="digits", model="vgg-9", pad=12, epochs=1, batch=16, learning_rate=1e-4, corruptions=("few(per_class=4)",)
+)
+with_winograd = pytest.mark.skipif(not winograd.available(), reason="the C library has no Winograd transforms here")
+
+
+@with_winograd
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_vgg_9_trains_by_winograd_up_to_rounding_and_the_result_says_so(tmp_path, unit):
+    spec = replace(VGG, unit=unit)
+    own, other = (run(spec, replace(ONE_THREAD, winograd=w), tmp_path / str(w)) for w in (None, False))
+    assert [(r.execution.winograd, r.execution.channels_last) for r in (own, other)] == [(True, True), (False, None)]
+    assert own.spec.digest == other.spec.digest
+    (a,), (b,) = own.history, other.history
+    assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)  # dropout dropped the same values
+    assert a["validation"]["cross-entropy"] == pytest.approx(b["validation"]["cross-entropy"], rel=1e-3)
+    assert json.loads((own.directory / RESULT).read_text())["execution"]["winograd"] is True
+
+
+@with_winograd
+def test_an_interrupted_trial_with_winograd_continues_bit_equal(tmp_path, monkeypatch):
+    whole = run(VGG, ONE_THREAD, tmp_path / "whole")
+    monkeypatch.setattr(loop, "INTERVAL", 0.0)
+
+    def interrupt(event):
+        if event.kind == "batch" and event.batch == 1:
+            signal.raise_signal(signal.SIGTERM)
+
+    assert run(VGG, ONE_THREAD, tmp_path / "cut", [interrupt]).state == "stopped"
+    continued = run(VGG, ONE_THREAD, tmp_path / "cut")
+    assert continued.execution.winograd
+    assert continued.history == whole.history
+    a, b = (load(r.directory / LAST).tensors for r in (whole, continued))
+    assert all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_winograd_is_refused_where_it_cannot_serve(tmp_path, spec, monkeypatch):
+    asked = Execution(threads=1, winograd=True)
+    with pytest.raises(InvalidArgumentError, match="float32 on a CPU, and is not compiled: leave winograd out"):
+        run(replace(VGG, precision="bf16-mixed"), asked, tmp_path / "half")
+    if winograd.available():
+        with pytest.raises(InvalidArgumentError, match="the network has no convolution of 3x3 pixels, 32 channels"):
+            run(spec, asked, tmp_path / "none")
+    monkeypatch.setenv("APICAL_BACKEND", "composite")
+    with pytest.raises(InvalidArgumentError, match="its C code does not serve here"):
+        run(VGG, asked, tmp_path / "composite")
+    assert not wants_winograd(VGG, ONE_THREAD, torch.device("cpu"))
+    monkeypatch.delenv("APICAL_BACKEND")
+    assert not wants_winograd(VGG, replace(ONE_THREAD, channels_last=False), torch.device("cpu"))
+
+
+def test_other_networks_do_not_use_winograd_unless_asked():
+    cpu = torch.device("cpu")
+    chosen = {name for name in models.list() if wants_winograd(replace(VGG, model=name), ONE_THREAD, cpu)}
+    assert chosen <= {"vgg-9"}
 
 
 DDP = """

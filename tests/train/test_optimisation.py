@@ -97,3 +97,14 @@ def test_the_step_is_fused_unless_float16_gradients_are_clipped():
     for clip, precision, fused in ((None, "32", True), (1.0, "bf16-mixed", True), (1.0, "16-mixed", False)):
         optimiser = optimiser_of(replace(SPEC, clip=clip, precision=precision), network())
         assert optimiser.defaults["fused"] is fused
+
+
+def test_moments_come_back_in_the_layout_of_their_parameter():
+    weight = nn.Parameter(torch.randn(4, 4, 3, 3).contiguous(memory_format=torch.channels_last))
+    optimiser = torch.optim.Adam([weight], fused=True)
+    weight.grad = torch.randn_like(weight)
+    optimiser.step()
+    stored = {key: tensor.clone(memory_format=torch.contiguous_format) for key, tensor in state_of(optimiser).items()}
+    load_state(optimiser, stored)
+    assert torch.equal(optimiser.state[weight]["exp_avg"], stored["0:exp_avg"])
+    assert optimiser.state[weight]["exp_avg"].stride() == weight.stride()  # fused Adam looks at memory alone

@@ -45,6 +45,11 @@ _NORM_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "norm_backward": ([*[_POINTER] * 8, _INT], _INT),
 }
 """Those of norm.h, for float32."""
+_WINOGRAD_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
+    "winograd_spread": ([*[_POINTER] * 3, _INT, _INT], None),
+    "winograd_collect": ([*[_POINTER] * 4, _INT, _INT], None),
+}
+"""Those of winograd.c, for float32 and float64."""
 PARALLEL_FROM = 32768  # elements; up to there one thread is faster, as in torch
 _NO_MEMORY = "no memory for the partial sums of the gradients of alpha and c"
 
@@ -75,6 +80,7 @@ class Library:
     pyramidal_backward: _Table = field(default_factory=dict)
     images: dict[str, _Table] = field(default_factory=dict)
     norms: dict[str, _Table] = field(default_factory=dict)
+    winograd: dict[str, _Table] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=1)
@@ -93,7 +99,8 @@ def library() -> Library:
             continue
         description = f"C library, {threads}, CPU level {_cpu_level(handle)}"
         operations = _functions(handle, _FUNCTIONS, DTYPES)
-        return Library(True, description, **operations, images=_images(handle), norms=_norms(handle))
+        own = _images(handle), _norms(handle), _winograd(handle)
+        return Library(True, description, **operations, images=own[0], norms=own[1], winograd=own[2])
     if not any(here.glob("ada_*.so")):
         return Library(False, "no C compiler was found when apical was installed, so plain torch computes it")
     return Library(False, f"the C library does not load, so plain torch computes it ({'; '.join(failures)})")
@@ -117,6 +124,13 @@ def _norms(handle: ctypes.CDLL) -> dict[str, _Table]:
     if not hasattr(handle, "apical_norm_forward_f32"):
         return {}
     return _functions(handle, _NORM_FUNCTIONS, {torch.float32: "f32"})
+
+
+def _winograd(handle: ctypes.CDLL) -> dict[str, _Table]:
+    """The functions of winograd.c, which on x86 need AVX2; none of a library that an earlier version built."""
+    if not hasattr(handle, "apical_winograd_spread_f32") or handle.apical_winograd_level() > handle.apical_cpu_level():
+        return {}
+    return _functions(handle, _WINOGRAD_FUNCTIONS, {torch.float32: "f32", torch.float64: "f64"})
 
 
 def _functions(

@@ -34,6 +34,7 @@ class Network:
     `alpha_start`: where a learned alpha starts in standard and in pyramidal neurons, if the unit does not say.
     `stacks`: several trials of it can be trained as one, see `register`.
     `channels_last`: by its dimensions, whether its steps on a CPU are faster in that layout (benchmarks/layouts.py).
+    `winograd`: its 3x3 convolutions on a CPU are faster by Winograd's algorithm (benchmarks/layouts.py).
     `redraw`: the weights are drawn by `initialise_`; else the factory draws, or loads, its own.
     """
 
@@ -42,6 +43,7 @@ class Network:
     stacks: bool = False
     redraw: bool = False
     channels_last: Callable[[Mapping[str, Any]], bool] = never
+    winograd: bool = False
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -62,11 +64,14 @@ def built_in(
     alpha_start: tuple[float, float],
     stacks: bool = False,
     channels_last: Callable[[Mapping[str, Any]], bool] = never,
+    winograd: bool = False,
 ) -> Callable[[Factory], Factory]:
     """Mark a factory as the paper's network of that name; see `Network` for the rest."""
 
     def add(factory: Factory) -> Factory:
-        _BUILT_IN[name] = Network(factory, alpha_start, stacks, redraw=True, channels_last=channels_last)
+        _BUILT_IN[name] = Network(
+            factory, alpha_start, stacks, redraw=True, channels_last=channels_last, winograd=winograd
+        )
         return factory
 
     return add

@@ -45,7 +45,7 @@ class VGG(nn.Module):
         return self.head(self.features(x).flatten(1))  # type: ignore[no-any-return]
 
 
-@built_in("vgg-9", alpha_start=(0.5, 1.0))
+@built_in("vgg-9", alpha_start=(0.5, 1.0), winograd=True)
 def vgg_9(unit: Unit, *, in_channels: int = 1, image_size: int = 32, outputs: int = 10) -> VGG:
     """VGG-9 for 32x32 images."""
     return VGG(unit, VGG_9, in_channels=in_channels, image_size=image_size, outputs=outputs)

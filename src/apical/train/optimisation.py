@@ -114,5 +114,7 @@ def load_state(optimiser: Optimizer, tensors: dict[str, Tensor]) -> None:
         own = parameters[int(number)]
         if tensor.dim() and tensor.shape != own.shape:
             raise CheckpointError(f"the optimiser's {key} has shape {tuple(tensor.shape)}, not {tuple(own.shape)}")
-        state.setdefault(int(number), {})[name] = tensor
+        # Fused kernels walk through parameter and moments in the order of memory, so moments have the same layout.
+        moment = torch.empty_like(own, dtype=tensor.dtype).copy_(tensor) if tensor.dim() else tensor
+        state.setdefault(int(number), {})[name] = moment
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

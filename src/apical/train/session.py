@@ -7,6 +7,7 @@ from itertools import islice
 from math import isfinite, prod
 from pathlib import Path
 from time import perf_counter
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from apical.data import Batches, DataSet, Split
 from apical.data.randomness import number
 from apical.errors import ApicalError, CheckpointError, InvalidArgumentError, TrainingError
 from apical.files import one_line
+from apical.kernels import backend, winograd
 from apical.models.registry import find
 from apical.nn import initialise_, scale_to_data_
 from apical.train import checkpoint, losses, metrics
@@ -39,8 +41,10 @@ class Session:
         self.spec, self.runtime, self.folder = spec, runtime, folder
         self.dims = dims_for(spec, data)
         self.network = build(spec, self.dims, data.train).to(runtime.device)
+        if wants_winograd(spec, execution, runtime.device) and use_winograd_(self.network, execution):
+            execution = replace(execution, winograd=True)
         last = len(data.shape) == 3 and wants_channels_last(spec, execution, runtime.device, self.network)
-        self.execution = replace(execution, channels_last=True) if last else execution
+        self.execution = execution = replace(execution, channels_last=True) if last else execution
         self.identity = data.identity
         self.classes = None if data.class_names is None else len(data.class_names)
         where: dict[str, Any] = {"device": runtime.device, "channels_last": last}
@@ -219,9 +223,12 @@ def epoch_record(
 
 
 def wants_channels_last(spec: TrialSpec, execution: Execution, device: torch.device, network: nn.Module) -> bool:
-    """Asked for; by default in half precision, whose convolutions are written for it, and where the network says so."""
+    """Asked for; by default in half precision and with Winograd's convolutions, which are written for it, and where the
+    network says so."""
     cpu, half = device.type == "cpu", spec.precision != "32"
     wanted = execution.channels_last
+    if wanted is None and execution.winograd:
+        wanted = True
     if wanted is None:
         wanted = device.type in ("cuda", "cpu") if half else cpu and find(spec.model).channels_last(spec.dims)
     unsafe = unsafe_with_channels_last(network) if wanted and cpu else None
@@ -231,6 +238,47 @@ def wants_channels_last(spec: TrialSpec, execution: Execution, device: torch.dev
             "writes past its memory in that layout: leave channels_last out"
         )
     return wanted and unsafe is None
+
+
+def wants_winograd(spec: TrialSpec, execution: Execution, device: torch.device) -> bool:
+    """Asked for; by default where the network says so, unless torch's own layout is asked for."""
+    obstacle = None
+    if device.type != "cpu" or spec.precision != "32" or execution.compile:
+        obstacle = "it computes in float32 on a CPU, and is not compiled"
+    elif not winograd.available():
+        obstacle = f"its C code does not serve here ({backend()})"
+    if execution.winograd and obstacle:
+        raise InvalidArgumentError(f"winograd is True, but {obstacle}: leave winograd out")
+    wanted = execution.winograd
+    if wanted is None:
+        wanted = execution.channels_last is not False and find(spec.model).winograd
+    return wanted and obstacle is None
+
+
+def use_winograd_(network: nn.Module, execution: Execution) -> bool:
+    """Let the network's convolutions use it; True where there are any that suit.
+
+    They make images channels-last, whose values torch's dropout draws in another order: it draws as in torch's layout.
+    """
+    used = bool(winograd.use_(network))
+    for layer in network.modules() if used else ():
+        if type(layer) is nn.Dropout:
+            layer.forward = MethodType(_dropout, layer)  # type: ignore[method-assign]
+    if execution.winograd and not used:
+        raise InvalidArgumentError(
+            f"winograd is True, but the network has no convolution of 3x3 pixels, {winograd.FEWEST} channels or more, "
+            "stride 1 and padding 1: leave winograd out"
+        )
+    return used
+
+
+def _dropout(layer: nn.Dropout, x: Tensor) -> Tensor:
+    """torch's dropout with one mask for a seed, whatever the layout of x."""
+    if not layer.training or layer.p in (0, 1) or x.is_contiguous():
+        return nn.functional.dropout(x, layer.p, layer.training)
+    keep = 1 - layer.p
+    mask = torch.empty(x.shape, dtype=x.dtype, device=x.device).bernoulli_(keep).div_(keep)
+    return x * torch.empty_like(x).copy_(mask)
 
 
 def unsafe_with_channels_last(network: nn.Module) -> str | None:

@@ -303,9 +303,11 @@ class Execution(Record):
 
     `root` is where the data lies (as `apical.data.load` takes it). `threads`: of torch; left alone where None.
     `channels_last`: of torch; None decides by device, precision and network, and a result records True where that was
-    the decision. `checkpoint_every`: seconds that must lie between two checkpoints; 0 writes one after each epoch.
-    `tensorboard`, `wandb` and `mlflow` log each epoch there too. `stacking` records how the trial shared a program with
-    others: `stacked(k, place)`, with k = 1 where our convolutions served a single trial, or `alone`.
+    the decision. `winograd`: 3x3 convolutions by Winograd's algorithm, on a CPU in float32; None decides by network,
+    and a result records True likewise. `checkpoint_every`: seconds that must lie between two checkpoints; 0 writes one
+    after each epoch. `tensorboard`, `wandb` and `mlflow` log each epoch there too. `stacking` records how the trial
+    shared a program with others: `stacked(k, place)`, with k = 1 where our convolutions served a single trial, or
+    `alone`.
     """
 
     device: str = "auto"
@@ -321,14 +323,16 @@ class Execution(Record):
     stacking: str = "alone"
     wandb: bool = False
     mlflow: bool = False
+    winograd: bool | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _one_of("device", self.device, DEVICES)
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields by name; the loggers that came after version 1 only where they are asked for."""
-        return {name: value for name, value in super().as_dict().items() if value or name not in ("wandb", "mlflow")}
+        """The fields by name; those that came after version 1 only where they are not at their default."""
+        later = {"wandb": False, "mlflow": False, "winograd": None}
+        return {name: value for name, value in super().as_dict().items() if name not in later or value != later[name]}
 
 
 def _parsed(texts: tuple[str, ...]) -> tuple[str, ...]:

@@ -66,9 +66,13 @@ def unstackable_reason(spec: TrialSpec, execution: Execution | None = None) -> s
 
 
 def faster_as_stack(spec: TrialSpec, execution: Execution | None = None) -> bool:
-    """True where `run` trains a single trial as a stack of one; `channels_last`, if given, asks for torch's layouts."""
+    """True where `run` trains a single trial as a stack of one.
+
+    `channels_last`, if given, and `winograd` ask for torch's layouts.
+    """
     how = execution or Execution()
-    if spec.model not in OF_ONE or how.channels_last is not None or unstackable_reason(spec, how) is not None:
+    asks_for_torch = how.channels_last is not None or bool(how.winograd)
+    if spec.model not in OF_ONE or asks_for_torch or unstackable_reason(spec, how) is not None:
         return False
     import torch  # noqa: PLC0415  and what follows needs it
 
