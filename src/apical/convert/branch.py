@@ -42,11 +42,11 @@ class Tap:
         self.wire.value = args[0] if args else next(iter(kwargs.values()))
 
 
-class ByName:
-    """The hook that lets a module take its one argument by whatever name it is called with."""
+class InputAlone:
+    """The hook that gives a module its input alone, by whatever name and with whatever else it is called."""
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return (*args, *kwargs.values()), {}
+        return args[:1] or tuple(value for value in kwargs.values() if isinstance(value, Tensor))[:1], {}
 
 
 class WiredNeuron(nn.Module):

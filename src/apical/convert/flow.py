@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.nn.utils.parametrize import ParametrizationList
+from torch.utils._pytree import tree_leaves
 
 from apical.convert.formula import (
     FORMULA,
@@ -55,7 +56,17 @@ from apical.convert.kinds import (
     module_kind,
 )
 from apical.convert.probe import changes_shape, elementwise, is_bent, module_function, overwrites, whole_activation
-from apical.convert.source import Expression, Place, doubts, hooks, out_of_reach, passed_by_name, read
+from apical.convert.source import (
+    Expression,
+    Further,
+    Place,
+    doubts,
+    further_arguments,
+    hooks,
+    out_of_reach,
+    read,
+    read_names,
+)
 from apical.convert.trace import MODES, Traced, every_name, has_own_forward, place_of, trace
 from apical.errors import ConversionError
 
@@ -103,7 +114,8 @@ class Site:
     `nodes` holds the call in each mode of the owner's forward, `starts` its input; a call of one mode alone has one
     entry, a call in a forward without a graph none. `expression` is the same call in the source. Where `fixed` is set,
     it says why the activation has to stay. A `formula` is an activation of several steps; the calls it consists of are
-    `part_of` it, and not activations for themselves. `suspected`: the source does not tell whether they are.
+    `part_of` it, and not activations for themselves. `suspected`: the source does not tell whether they are. A module
+    may be called with constants beside its input: these are `further`; None where it is called on the input alone.
     """
 
     owner: Traced
@@ -120,6 +132,7 @@ class Site:
     formula: Formula | None = None
     part_of: "Site | None" = None
     suspected: bool = False
+    further: Further | None = None
 
     @property
     def kind(self) -> str:
@@ -146,7 +159,9 @@ class Site:
         if self.module is not None:
             widths = (*(p.numel() for p in self.module.parameters() if p.numel() > 1), 3)
             function = module_function(self.module)
-            return bool(getattr(self.module, "inplace", False)) if function is None else overwrites(function, widths)
+            if function is None:
+                return bool(getattr(self.module, "inplace", False))
+            return overwrites(self._with_further(function), widths)
         if self.expression is not None and self.formula is None:
             return overwrites(self.expression.function)
         return any(map(self._writes, self.nodes.values()))
@@ -177,18 +192,23 @@ class Site:
         if (formula := self.formula) is not None:
             return lambda x: formula(x.cpu().double()).to(x)  # where its constants are
         if self.module is not None:
-            return self.module.forward
+            return self._with_further(self.module.forward)
         if self.expression is not None:
             return self.expression.function
         if self.nodes:
             return call_as_function(next(iter(self.nodes.values())))
         return getattr(self.owner.module, self.target, None)
 
+    def _with_further(self, function: Callable[..., Any]) -> Callable[[Tensor], Any]:
+        args, kwargs = self.further or ((), {})
+        return lambda x: function(x, *args, **kwargs)
+
     @property
     def learned(self) -> bool:
         """Whether what it computes depends on parameters."""
         if self.module is not None:
-            return any(True for _ in self.module.parameters())
+            given = tree_leaves(self.further or ())
+            return any(isinstance(each, nn.Parameter) for each in (*given, *self.module.parameters()))
         if self.formula is not None:
             return self.formula.learned
         return self.expression is None and any(map(is_of_parameters, self.nodes.values()))
@@ -236,6 +256,8 @@ class FlowGraph:
         self._activations: dict[int, Activation | None] = {}
         self._feeds: dict[int, bool] = {}
         self._shared: dict[Node, list[Node]] = {}
+        self._further: dict[int, list[Further | None]] = {}
+        self._names: set[str | None] | None = None
         self.traced = trace(model, lambda module: self.activation(module) is not None)
         self.callers: dict[tuple[int, bool], list[tuple[Traced, Node]]] = {}
         self.reads: set[int] = set()
@@ -257,6 +279,8 @@ class FlowGraph:
             unlisted = doubts(traced.module, registered) if traced.error else ()
             if any(each is None or self._is_chosen(Activation(each.kind, default=each.default)) for each in unlisted):
                 self.doubtful.append(traced.name or "(the model)")
+            for called, further in further_arguments(traced.module, registered) if traced.error else ():
+                self._further.setdefault(id(called), []).append(further)
             traced.keeps_code = traced.keeps_code or any(
                 _is_call(e.place) and self.chosen(_expression_site(traced, e, "")) for e in traced.expressions
             )
@@ -339,14 +363,36 @@ class FlowGraph:
         by_node = {node: s for traced in self.live for s in self._own_sites(traced) for node in s.nodes.values()}
         called = list(dict.fromkeys(by_node[node] for node in self._in_order() if node in by_node))
         slots = {*self.aliases, *(site.slot for site in called if site.module is not None)}
-        named = {id(site.module) for site in called} - self.open
-        held = [
-            site
-            for site in self._walk()
-            if (site.owner.module, site.target) not in slots
-            and not (id(site.module) in named and site.owner.error == UNCALLED)  # a second name, never called by
-        ]
+        held = [site for site in self._walk() if (site.owner.module, site.target) not in slots]
+        unread = {site for site in held if self._is_unread(site)}
+        named = {id(site.module) for site in (*called, *held) if site not in unread}
+        held = [site for site in held if site not in unread or id(site.module) not in named]
+        for site in (*called, *held):
+            self._note_further(site)
         return called + held + self._unplaced(called, held)
+
+    def _is_unread(self, site: Site) -> bool:
+        """Whether no forward calls a module by this name; another name of it may be called."""
+        if site.owner.error == UNCALLED and id(site.module) not in self.open:
+            return True
+        if site.nodes or id(site.owner.module) not in self.traced or isinstance(site.owner.module, nn.Sequential):
+            return False
+        if self._names is None:
+            kinds = {type(traced.module) for traced in self._forwards()}
+            own = [read_names(kind) for kind in kinds if kind.forward is not nn.Sequential.forward]
+            self._names = {None} if None in own else {name for names in own for name in names or ()}
+        return None not in self._names and site.target not in self._names
+
+    def _note_further(self, site: Site) -> None:
+        """What an activation is called with beside its input; one that other values decide about stays."""
+        calls = self._further.get(id(site.module), []) if not site.nodes else []
+        for node in [node for node in site.nodes.values() if site.module is not None]:
+            if len(node.args) != 1 or node.kwargs:
+                calls = [*calls, _further(node)]
+        if calls:
+            site.further = calls[0]
+        if None in calls or any(repr(call) != repr(calls[0]) for call in calls):
+            site.fixed = out_of_reach("called with other values beside its input, which a new one would not take", site.kind)
 
     def _unplaced(self, called: list[Site], held: list[Site]) -> list[Site]:
         """The expressions in forwards that keep their code and that no graph shows; what is out of reach of all."""
@@ -428,11 +474,6 @@ class FlowGraph:
             if not name:
                 return UNCALLED
             name = name.rpartition(".")[0]
-
-    def passed_by_name(self) -> set[str]:
-        """The names by which forwards that keep their code pass the one argument of a call."""
-        kinds = {type(traced.module) for traced in self._forwards() if traced.error or traced.keeps_code}
-        return {name for kind in kinds for name in passed_by_name(kind)}
 
     def blind(self) -> list[Traced]:
         """The modules whose forward could not be traced."""
@@ -875,6 +916,16 @@ class _Names:
             numbered = name if count == 1 else f"{name}_{count - 1}"
             if not hasattr(self._module, numbered) and (id(self._module), numbered) not in self._taken:
                 return numbered
+
+
+def _further(node: Node) -> Further | None:
+    """What the call of a module passes beside its input; None where that is not constant."""
+    others = {each: each.meta.get("value") for each in node.all_input_nodes if each is not call_input(node)}
+    if any(value is None for value in others.values()):
+        return None
+    args = map_arg(tuple(node.args[1:]), others.__getitem__)
+    by_name = {name: value for name, value in node.kwargs.items() if value is not call_input(node)}
+    return args, map_arg(by_name, others.__getitem__)
 
 
 def _call_activation(node: Node) -> Activation | None:

@@ -113,7 +113,8 @@ class _Frame:
     blind: bool
     whole: bool = False
     called: int = 0
-    running: set[int] = field(default_factory=set)
+    running: dict[int, set[Place | None]] = field(default_factory=dict)
+    """The places of an expression that have run; one that runs again begins another call of it."""
 
 
 @dataclass(eq=False)
@@ -334,9 +335,11 @@ class _Watch(TorchFunctionMode):
         for written in frame.expressions:
             assert written.expression is not None
             if written.expression.place.holds(place) and not written.expression.source.holds(place):
-                if id(written) not in frame.running:
+                ran = frame.running.setdefault(id(written), set())
+                if not ran or (place in ran and place and not place.helper):
                     self._note(written, x, place, record)
-                frame.running.add(id(written))
+                    ran.clear()
+                ran.add(place)
                 return
         frame.running.clear()
         if kind is None or (not frame.expressions and self._called(frame, x, record)):
@@ -380,18 +383,20 @@ class _Watch(TorchFunctionMode):
         self.observed.cleared = {whole for whole in wholes if whole is not None and whole.suspected}
         for own in self.listed.values():
             own[:] = self.network.clear(own, self.observed.cleared)
-        for formula in self.formulas.formulas():
+        noted = set(self.observed.calls)
+        for formula in reversed([*self.formulas.formulas()]):  # in the order in which they ran
             module, place = formula.top.origin
             listed = self.listed.setdefault(id(module), [])
-            site = next((site for site in listed if _same_formula(site, formula.kind, place)), None)
+            same = [site for site in listed if _same_formula(site, formula.kind, place)]
+            site = min(same, key=lambda site: len(self.observed.calls.get(site, ())), default=None)
             if site is None:
                 what = out_of_reach(formula.words(place or " outside its class"), formula.kind)
                 site = self._stray(module, Activation(formula.kind, default=formula.default), what)
                 site.place = place
                 listed.append(site)
                 self.observed.strays.append(site)
-            if site not in self.observed.calls and formula.source.seen is not None:
-                self.observed.calls[site] = [(place, formula.source.seen)]
+            if site not in noted and formula.source.seen is not None:
+                self.observed.calls.setdefault(site, []).append((place, formula.source.seen))
             parts = [(part.name, part.origin[1]) for part in formula.parts if part.role]
             for other in listed:
                 if other is not site and other.part_of is None and not other.nodes:
@@ -430,6 +435,7 @@ class _Watch(TorchFunctionMode):
         self.calling = True  # of the module itself, to know it
         activation = self.network.activation(module) if inputs else None
         self.calling = False
+        self.frames[-1].running.clear()
         frame, whole = self._enter(module, activation, inputs, record), None
         if activation is not None:
             function = partial(called_alone, module)
@@ -440,7 +446,9 @@ class _Watch(TorchFunctionMode):
         finally:
             self.frames.pop()
         if whole is not None:
+            self.calling = True  # of its shape, to note it
             whole(result)
+            self.calling = False
         layer = activation is not None or is_affine(module) or self.network.is_norm(module)
         if layer and isinstance(result, Tensor) and record is not None:
             self.records[result] = Record(module, (record,))
@@ -513,7 +521,7 @@ class _Watch(TorchFunctionMode):
 def _same_formula(site: Site, kind: str, place: Place | None) -> bool:
     """Whether a site that is listed is the formula of this kind that ends at `place`."""
     if site.place is None or place is None:
-        return site.fixed is not None and site.kind in (kind, FORMULA)
+        return bool(site.fixed or site.formula) and site.kind in (kind, FORMULA)
     source = site.expression.source if site.expression is not None else None
     whole = site.fixed is not None or site.formula is not None or source is not None
     return whole and site.place.holds(place) and not (source and source.holds(place))

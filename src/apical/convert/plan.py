@@ -163,7 +163,7 @@ def _standard(network: FlowGraph, site: Site, unit: Unit) -> Decision:
     if is_basal(network, site):
         return Decision(site, "keep", "it is the basal activation of a pyramidal neuron")
     written_out = site.module is None and (bool(site.nodes) or site.expression is not None)
-    reason = why_not_rewritten(site) if written_out or rewires(site) else None
+    reason = why_not_rewritten(site) if written_out else None
     if reason:
         return Decision(site, "keep", reason)
     decision = Decision(site, "swap")
@@ -187,13 +187,6 @@ def _with_channels(decision: Decision) -> Decision:
         reason = "one value per channel needs the layer's channels, but values are rearranged before it"
         return Decision(decision.site, "keep", reason)
     return decision
-
-
-def rewires(site: Site) -> bool:
-    """Whether replacing a module does not do: it is called with more than its input, or by a name of its own."""
-    if site.module is None or not site.nodes:
-        return False
-    return any(len(node.args) != 1 or node.kwargs for node in site.nodes.values())
 
 
 def is_basal(network: FlowGraph, site: Site) -> bool:
@@ -288,7 +281,7 @@ def _why_no_wire(
 
 def takes_slot(network: FlowGraph, sites: list[Site], site: Site) -> bool:
     """Whether the activation is a module of its own, called in this one place: another can stand there instead."""
-    if site.module is None or rewires(site) or id(site.module) in site.owner.unseen:
+    if site.module is None or id(site.module) in site.owner.unseen:
         return False
     return sum(other.module is site.module for other in sites) == 1 and network.slots(site.module) == 1
 

@@ -160,18 +160,44 @@ def called_names(kind: type[nn.Module]) -> dict[Place, str]:
 _CALLED: dict[type[nn.Module], dict[Place, str]] = {}
 
 
-def passed_by_name(kind: type[nn.Module]) -> set[str]:
-    """The names by which calls in the methods of a class pass their one argument."""
-    calls = [n for method in methods(kind).values() for n in ast.walk(method.tree) if isinstance(n, ast.Call)]
-    return {call.keywords[0].arg or "" for call in calls if not call.args and len(call.keywords) == 1}
+def read_names(kind: type[nn.Module]) -> set[str] | None:
+    """The attributes that the methods of a class read; None where their source does not tell, or names are made."""
+    names: set[str] = set()
+    for method in methods(kind).values() if "forward" in methods(kind) else ():
+        names |= {node.attr for node in ast.walk(method.tree) if isinstance(node, ast.Attribute)}
+        names |= {node.id for node in ast.walk(method.tree) if isinstance(node, ast.Name)}
+    return None if not names or names & _LISTING else names
 
 
-def parameter_names(function: Any) -> set[str]:
-    """The names of the arguments that a function takes; torch's own functions without a signature take `input`."""
+_LISTING = {
+    "children", "named_children", "modules", "named_modules", "_modules", "get_submodule", "getattr", "vars",
+    "__getattr__", "__dict__", "super",
+}  # fmt: skip
+
+
+Further = tuple[tuple[Any, ...], dict[str, Any]]
+"""The arguments of a call beside its input."""
+
+
+def further_arguments(module: nn.Module, registered: set[int]) -> Iterator[tuple[nn.Module, Further | None]]:
+    """Each module that methods of `module` call in another way than on one input, with what else they pass.
+
+    None stands for values that are not known before the method runs.
+    """
+    for method in methods(type(module)).values():
+        search = Search(module, method, registered)
+        for call in [node for node in ast.walk(method.tree) if isinstance(node, ast.Call)]:
+            if len(call.args) != 1 or call.keywords:
+                for called in search.called(call.func):
+                    yield called, search.further(call, called)
+
+
+def first_parameter(function: Any) -> str:
+    """The name of the argument that is the input; torch's own functions without a signature call it so."""
     try:
-        return set(inspect.signature(function).parameters)
+        return next(iter(inspect.signature(function).parameters), "input")
     except ValueError:
-        return {"input"}
+        return "input"
 
 
 def _is_own(node: ast.AST, own: str) -> bool:
@@ -630,6 +656,34 @@ class Search:
             return bool(values) and all(self._has_left(value, above | {node.id}) for value in values)
         inner = getattr(node, "func", None) or getattr(node, "value", None)  # of a call, an item or an attribute
         return bool(self._taken(node)) or (inner is not None and self._has_left(inner, above))
+
+    def called(self, function: ast.AST, above: frozenset[str] = frozenset()) -> list[nn.Module]:
+        """The registered modules that a call of this may call: `self.act`, one of `self.acts`, what a name holds."""
+        if isinstance(function, ast.Name):
+            values = self.given.get(function.id, []) if function.id not in above else []
+            return [module for value in values for module in self.called(value, above | {function.id})]
+        own, *path = ast.unparse(function).split(".")
+        value: Any = self.module if own == self.method.self and path else None
+        for name in path:
+            value = getattr(value, name, None)
+        if isinstance(value, nn.Module):
+            parts = [*value.children()] if isinstance(value, (nn.Sequential, nn.ModuleList, nn.ModuleDict)) else []
+            return [value, *parts]
+        return [module for child in ast.iter_child_nodes(function) for module in self.called(child, above)]
+
+    def further(self, call: ast.Call, called: nn.Module) -> Further | None:
+        """What a call of a module passes beside its input; None where that is not known."""
+        first = first_parameter(getattr(called, "function", called.forward))
+        args = call.args[1:]
+        by_name = {each.arg: each.value for each in call.keywords if call.args or each.arg != first}
+        values = {id(part): self._constant(part) for part in (*args, *by_name.values())}
+        if None in by_name or any(not known for known, _ in values.values()):
+            return None
+        return tuple(values[id(a)][1] for a in args), {str(n): values[id(v)][1] for n, v in by_name.items()}
+
+    def _constant(self, node: ast.expr) -> tuple[bool, Any]:
+        weight = self.weight(node)
+        return self.resolve(node) if weight is None else (True, weight)
 
     def weight(self, node: ast.expr) -> Tensor | None:
         """The parameter that `self.name` is."""
