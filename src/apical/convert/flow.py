@@ -211,7 +211,7 @@ class Site:
             return any(isinstance(each, nn.Parameter) for each in (*given, *self.module.parameters()))
         if self.formula is not None:
             return self.formula.learned
-        return self.expression is None and any(map(is_of_parameters, self.nodes.values()))
+        return self.expression.learned if self.expression else any(map(is_of_parameters, self.nodes.values()))
 
     @property
     def function(self) -> Callable[[Tensor], Any] | None:

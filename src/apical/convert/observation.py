@@ -277,7 +277,8 @@ class _Watch(TorchFunctionMode):
             self.steps.see(x, made)
         kind = function_kind(_METHODS.get(func, func), args, kwargs or {}) if inputs else None
         if inputs:
-            self.look(kind, inputs[0], sources[0])
+            data = next((i for i, x in enumerate(inputs) if not self.steps.is_weight(x)), 0)
+            self.look(kind, inputs[data], sources[data])
         if func in _LEAVING:
             self._leave(_LEAVING[func], inputs[0])
         whole = self._whole(kind, func, args, kwargs or {}) if kind is not None else None
@@ -301,9 +302,9 @@ class _Watch(TorchFunctionMode):
     def _leave(self, name: str, x: Tensor) -> None:
         """A value leaves torch: list it, unless it is no number computed from the inputs, or only decides or counts."""
         frame = self.frames[-1]
-        place, computed_with = taking_place(frame.known, sys._getframe(2))
+        place, name = taking_place(frame.known, sys._getframe(2), name)
         key, listed = (id(frame.module), place), self.observed.taken
-        if computed_with and x.is_floating_point() and self.steps.is_data(x) and not frame.inside:
+        if name and self.steps.is_number(x) and not frame.inside:
             known = [site for site in self.network.leaving if (id(site.owner.module), site.place) == key]
             site = listed.get(key) or next(iter(known), None)
             listed[key] = site or self._stray(frame.module, Activation(name), leaves_by(name, place))
@@ -539,9 +540,10 @@ class _Steps:
         """Whether this is a parameter, or computed from parameters number by number."""
         return isinstance(tensor, nn.Parameter) or tensor in self.weights
 
-    def is_data(self, tensor: Tensor) -> bool:
-        """Whether this is an input, or computed from inputs."""
-        return self._step(tensor) is not None
+    def is_number(self, tensor: Tensor) -> bool:
+        """Whether this is a floating-point input, or computed from such."""
+        step = self._step(tensor)
+        return step is not None and (tensor.is_floating_point() or step.base is not None)
 
     def start(self, tensors: Any) -> None:
         """The inputs of the model."""

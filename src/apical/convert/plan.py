@@ -19,6 +19,7 @@ from apical.nn.unit import Unit
 Filter = Callable[[str, nn.Module], bool]
 FILTERED = "filter_fn leaves it out"
 NOT_ASKED = "it is not among the kinds to convert"
+BASAL = "it is the basal activation of a pyramidal neuron"
 Form = Literal["swap", "neuron", "fuse", "branch", "wire", "keep"]
 
 
@@ -161,7 +162,7 @@ def _standard(network: FlowGraph, site: Site, unit: Unit) -> Decision:
     if site.fixed is not None:
         return Decision(site, "keep", site.fixed)
     if is_basal(network, site):
-        return Decision(site, "keep", "it is the basal activation of a pyramidal neuron")
+        return Decision(site, "keep", BASAL)
     written_out = site.module is None and (bool(site.nodes) or site.expression is not None)
     reason = why_not_rewritten(site) if written_out else None
     if reason:
@@ -227,7 +228,7 @@ def _pyramidal(network: FlowGraph, sites: list[Site], site: Site, observed: Feed
     if site.fixed is not None:
         return Decision(site, "keep", site.fixed)
     if is_basal(network, site):
-        return Decision(site, "keep", "it is the basal activation of a pyramidal neuron")
+        return Decision(site, "keep", BASAL)
     if is_transformer_layer(site.owner.module):
         return Decision(site, "fuse", affine=site.owner.module.linear1)  # type: ignore[arg-type]
     if site.nodes and type(site.owner.module) is Neuron:

@@ -74,6 +74,8 @@ class Expression:
     """Whether it is chosen without being asked for, whatever its kind."""
     formula: bool = False
     """Whether it is more than one call of torch."""
+    learned: bool = False
+    """Whether a parameter is a part of it."""
 
 
 @dataclass(frozen=True)
@@ -324,8 +326,8 @@ def codes(kind: type[nn.Module]) -> dict[CodeType, str]:
     return known
 
 
-LEAVING = ("item", "tolist", "numpy", "__float__", "__array__")
-"""Methods of a tensor that give its numbers to Python."""
+LEAVING = ("item", "tolist", "numpy", "__float__", "__array__", "__bool__")
+"""Methods of a tensor that give its numbers to Python; the last where `max` and `min` ask which is larger."""
 
 LEAVES = "a value leaves torch"
 
@@ -335,21 +337,31 @@ def leaves_by(name: str, place: Place) -> str:
     return f"{LEAVES} by {name}(){place}, and what Python makes of it is not seen: compute it with torch"
 
 
-def taking_place(known: dict[CodeType, str], frame: FrameType | None) -> tuple[Place, bool]:
-    """The expression that takes a value from torch, in a method or elsewhere, and whether Python may compute on it."""
+def taking_place(known: dict[CodeType, str], frame: FrameType | None, name: str) -> tuple[Place, str]:
+    """The expression that takes a value from torch, and by what; empty where Python computes nothing from it."""
     while frame is not None and str(frame.f_globals.get("__name__")).startswith(("torch.", "apical.")):
         frame = frame.f_back
     assert frame is not None  # somebody's code called the model
     code = frame.f_code
     line, end_line, column, end_column = list(code.co_positions())[frame.f_lasti // 2]
     place = Place(known.get(code, code.co_name), line or 0, column or 0, end_line or 0, end_column or 0)
-    return place, (line, column, end_line, end_column) not in _deciding(code.co_filename)
+    deciding, picking = _deciding(code.co_filename)
+    if name == "bool":
+        name = picking.get((line, column, end_line, end_column), "")
+    return place, name if (line, column, end_line, end_column) not in deciding else ""
+
+
+Positions = dict[tuple[int | None, ...], str]
 
 
 @cache
-def _deciding(file: str) -> frozenset[tuple[int | None, ...]]:
-    """The positions in a file of expressions that decide, count, select or are shown: no forward computes with them."""
+def _deciding(file: str) -> tuple[Positions, Positions]:
+    """The positions in a file of expressions that decide, count, select or are shown, and of those that pick.
+
+    No forward computes with the former. The latter are Python's `max` and `min`: a ReLU, perhaps.
+    """
     parts: list[ast.AST] = []
+    picking: list[ast.AST] = []
     for node in ast.walk(_file(file)):
         if isinstance(node, (ast.Compare, ast.Assert, ast.Raise, ast.JoinedStr)):
             parts.append(node)
@@ -357,13 +369,18 @@ def _deciding(file: str) -> frozenset[tuple[int | None, ...]]:
             parts.append(node.test)
         elif isinstance(node, ast.Subscript):
             parts.append(node.slice)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SHOWING:
-            parts.append(node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in (*_SHOWING, *_PICKING):
+            (parts if node.func.id in _SHOWING else picking).append(node)
     inner = [node for part in parts for node in ast.walk(part) if isinstance(node, ast.expr)]
-    return frozenset((node.lineno, node.col_offset, node.end_lineno, node.end_col_offset) for node in inner)
+    return {_position(node): "" for node in inner}, {_position(node): node.func.id for node in picking}  # type: ignore[attr-defined]
+
+
+def _position(node: Any) -> tuple[int | None, ...]:
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
 
 
 _SHOWING = ("bool", "int", "print", "range")
+_PICKING = {"max": max, "min": min}
 
 
 def running_place(known: dict[CodeType, str], frame: FrameType | None) -> Place | None:
@@ -608,13 +625,12 @@ class Search:
 
     def _leaves_torch(self, node: ast.Call) -> bool:
         """Whether a call takes numbers out of torch that may come from the inputs, for Python to compute with."""
-        position = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-        if position in _deciding(self.method.function.__code__.co_filename):
+        if _position(node) in _deciding(self.method.function.__code__.co_filename)[0]:
             return False
         return any(self._is_data(value) for value in self._taken(node))
 
     def _taken(self, node: ast.AST) -> list[ast.expr]:
-        """What a call takes out of torch: by a tensor's method, by `float`, or by a function of math or numpy."""
+        """What a call takes out of torch: by a tensor's method, `float`, `max`, or a function of math or numpy."""
         if not isinstance(node, ast.Call):
             return []
         if _is_leaving(node):
@@ -686,8 +702,10 @@ class Search:
         return self.resolve(node) if weight is None else (True, weight)
 
     def weight(self, node: ast.expr) -> Tensor | None:
-        """The parameter that `self.name` is."""
-        return self.module._parameters.get(node.attr) if _is_own(node, self.method.self) else None  # type: ignore[attr-defined]
+        """The parameter or buffer that `self.name` is, unless a method sets it."""
+        if not _is_own(node, self.method.self) or node.attr in self.changing:  # type: ignore[attr-defined]
+            return None
+        return {**self.module._parameters, **self.module._buffers}.get(node.attr)  # type: ignore[attr-defined]
 
     def _is_of_weights(self, node: ast.Call) -> bool:
         """Whether a call works on parameters and constants alone, as `F.relu(self.scale)` does."""
@@ -816,7 +834,8 @@ class Search:
         if not own and not _may_bend(callee):
             return None
         function = self._function(node, [leaf])
-        answer = elementwise(function)
+        sizes = [weight.numel() for part in ast.walk(node) if (weight := self.weight(part)) is not None]  # type: ignore[arg-type]
+        answer = elementwise(function, tuple(dict.fromkeys([*sizes, 3])))
         if answer is None:
             return None
         kind = FUNCTIONS.get(callee) if isinstance(callee, Hashable) else None
@@ -847,6 +866,7 @@ class Search:
             function=function,
             default=default,
             formula=formula,
+            learned=any(isinstance(self.weight(part), nn.Parameter) for part in ast.walk(node)),  # type: ignore[arg-type]
         )
 
     def _calls(self, node: ast.AST, leaves: set[Place]) -> list[Any]:
@@ -883,8 +903,8 @@ class Search:
         return None if None in nested else [leaf for leaves in nested for leaf in leaves or []]
 
     def _is_constant(self, node: ast.expr) -> bool:
-        known, value = self.resolve(node)
-        return known and (value is None or isinstance(value, (bool, int, float, str, torch.dtype)))
+        known, value = self._constant(node)
+        return known and (value is None or isinstance(value, (bool, int, float, str, torch.dtype, Tensor)))
 
     def callee(self, node: ast.Call) -> Any:
         """The function that a call calls, a tensor's method by its name; None where that is not known."""
@@ -951,18 +971,21 @@ class Search:
     def _function(self, node: ast.expr, leaves: list[ast.expr]) -> Callable[[Tensor], Any]:
         """The expression as a function of its input."""
         places = {self.at(leaf) for leaf in leaves}
+        weights: dict[str, Tensor] = {}
 
         class Holes(ast.NodeTransformer):
             def visit(hole, inner: ast.AST) -> Any:  # noqa: N805 - self is the search
                 if isinstance(inner, ast.expr) and self.at(inner) in places:
                     return ast.copy_location(ast.Name("_x", ast.Load()), inner)
+                if isinstance(inner, ast.expr) and (weight := self.weight(inner)) is not None:
+                    weights[name := f"_x{len(weights)}"] = weight
+                    return ast.copy_location(ast.Name(name, ast.Load()), inner)
                 return hole.generic_visit(inner)
 
         body = Holes().visit(_clone(node))
         code = compile(ast.fix_missing_locations(ast.Expression(body)), "<expression>", "eval")
-        return partial(
-            _evaluated, code, self.method.function.__globals__, {**self.scope, self.method.self: self.module}
-        )
+        local = {**self.scope, self.method.self: self.module}
+        return partial(_evaluated, code, self.method.function.__globals__, local, weights)
 
     def _may_be_pointwise(self, callee: Any) -> bool:
         """Whether a call may be part of an elementwise expression: of a function, or a module nobody registered."""
@@ -995,13 +1018,13 @@ _ITERATING = ("enumerate", "zip", "reversed", "iter", "list", "tuple")
 _TABLES: dict[int, tuple[Any, list[Mention]]] = {}
 """What the functions in a table apply, by the id of the table, which is kept."""
 
-_TAKING: dict[str, Any] = {"float": float, "complex": complex}
+_TAKING: dict[str, Any] = {"float": float, "complex": complex, **_PICKING}
 
 
 def _is_outside(function: Any) -> bool:
     """Whether a function computes outside of torch: Python's numbers, math, or numpy and what is built on it."""
     home = getattr(function, "__module__", None) or type(function).__module__
-    return function is float or function is complex or home.partition(".")[0] in ("math", "cmath", "numpy", "scipy")
+    return any(function is each for each in _TAKING.values()) or home.partition(".")[0] in ("math", "cmath", "numpy", "scipy")
 
 
 def _numbers(arguments: ast.arguments) -> set[str]:
@@ -1068,8 +1091,12 @@ def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     return [(node.target, node.iter)] if isinstance(node, (ast.For, ast.comprehension)) else []
 
 
-def _evaluated(code: CodeType, names: dict[str, Any], local: dict[str, Any], x: Tensor) -> Any:
-    return eval(code, names, {**local, "_x": x})
+def _evaluated(
+    code: CodeType, names: dict[str, Any], local: dict[str, Any], weights: dict[str, Tensor], x: Tensor
+) -> Any:
+    """The value of an expression, with weights in the precision of the input."""
+    held = {n: w.detach().to(x) if w.is_floating_point() else w.to(x.device) for n, w in weights.items()}
+    return eval(code, names, {**local, **held, "_x": x})
 
 
 def _clone(node: Any) -> Any:
