@@ -7,7 +7,7 @@ from torch import nn
 from torch.fx import Node
 
 from apical.convert.branch import ApicalBranch, InPlace, InputAlone, Tap, Wire, WiredNeuron, plain_norm, zero_apical_
-from apical.convert.flow import Feed, FlowGraph, Site, output
+from apical.convert.flow import ALONE, Feed, FlowGraph, Site, output
 from apical.convert.kinds import HeldFunction, call_input, is_transformer_layer, width
 from apical.convert.plan import Decision, all_fused, has_extras, takes_slot
 from apical.convert.probe import probe, same_function
@@ -79,6 +79,7 @@ class Application:
             if decision.form == "wire":
                 old = None if isinstance(site.module, HeldFunction) else site.module
                 keeps = old is not None and not has_extras(old)  # its hooks go to the neuron
+                keeps = keeps and all(call == ALONE for call in site.further)
                 kept = old if keeps and same_function(site.function, self._probe) else None
                 made = WiredNeuron(kept or basal, branch, Wire())
             else:
@@ -107,7 +108,7 @@ class Application:
         return new
 
     def _swap(self, decision: Decision) -> None:
-        site, new = decision.site, self._placed(decision)
+        site, new = decision.site, self.placed(decision)
         if is_transformer_layer(site.owner.module):
             self._set_activation(site.owner.module, new)
             return
@@ -120,11 +121,11 @@ class Application:
         """Put a module where the activation is; one that is called with more than its input takes that alone."""
         others = {other.slot for other in self._called if other.module is old} - {site.slot}
         self.surgery.replace(old, new, but=others)
-        if site.further is not None and new not in self._alone:
+        if any(call != ALONE for call in site.further) and new not in self._alone:
             self._alone.add(new)
             self.surgery.tap(new, InputAlone())
 
-    def _placed(self, decision: Decision) -> nn.Module:
+    def placed(self, decision: Decision) -> nn.Module:
         """What takes the place of an activation: the new one, in place where somebody reads what the old one wrote."""
         site, new = decision.site, self.made[decision]
         calls = [other for other in self.sites if site.module is not None and other.module is site.module]
@@ -176,7 +177,7 @@ class Application:
             self._graphs[id(site.owner.module)] = site.owner
 
     def _wire(self, decision: Decision) -> None:
-        site, wired, neuron = decision.site, self.made[decision], self._placed(decision)
+        site, wired, neuron = decision.site, self.made[decision], self.placed(decision)
         assert isinstance(wired, WiredNeuron)
         assert decision.affine is not None
         self.surgery.tap(decision.affine, Tap(wired.wire))

@@ -57,11 +57,11 @@ from apical.convert.kinds import (
 )
 from apical.convert.probe import changes_shape, elementwise, is_bent, module_function, overwrites, whole_activation
 from apical.convert.source import (
+    Calls,
     Expression,
     Further,
     Place,
     doubts,
-    further_arguments,
     hooks,
     out_of_reach,
     read,
@@ -91,6 +91,8 @@ MAKING = {
 MAKING_MODULES = (*(kind for kind in MOVING_MODULES if kind not in (nn.Flatten, nn.Unflatten)), nn.Embedding)
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
 UNCALLED = "no forward that was traced calls it"
+ALONE = Further()
+"""What a call passes beside its input that passes nothing else."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class Site:
     entry, a call in a forward without a graph none. `expression` is the same call in the source. Where `fixed` is set,
     it says why the activation has to stay. A `formula` is an activation of several steps; the calls it consists of are
     `part_of` it, and not activations for themselves. `suspected`: the source does not tell whether they are. A module
-    may be called with constants beside its input: these are `further`; None where it is called on the input alone.
+    may be called with numbers beside its input: `further` has those of each call, `...` for one that is not known.
     """
 
     owner: Traced
@@ -132,7 +134,7 @@ class Site:
     formula: Formula | None = None
     part_of: "Site | None" = None
     suspected: bool = False
-    further: Further | None = None
+    further: list[Further] = field(default_factory=list)
 
     @property
     def kind(self) -> str:
@@ -161,7 +163,7 @@ class Site:
             function = module_function(self.module)
             if function is None:
                 return bool(getattr(self.module, "inplace", False))
-            return overwrites(self._with_further(function), widths)
+            return any(overwrites(_with(function, call), widths) for call in self.further or [ALONE])
         if self.expression is not None and self.formula is None:
             return overwrites(self.expression.function)
         return any(map(self._writes, self.nodes.values()))
@@ -192,22 +194,18 @@ class Site:
         if (formula := self.formula) is not None:
             return lambda x: formula(x.cpu().double()).to(x)  # where its constants are
         if self.module is not None:
-            return self._with_further(self.module.forward)
+            return _with(self.module.forward, (self.further or [ALONE])[0])
         if self.expression is not None:
             return self.expression.function
         if self.nodes:
             return call_as_function(next(iter(self.nodes.values())))
         return getattr(self.owner.module, self.target, None)
 
-    def _with_further(self, function: Callable[..., Any]) -> Callable[[Tensor], Any]:
-        args, kwargs = self.further or ((), {})
-        return lambda x: function(x, *args, **kwargs)
-
     @property
     def learned(self) -> bool:
         """Whether what it computes depends on parameters."""
         if self.module is not None:
-            given = tree_leaves(self.further or ())
+            given = tree_leaves(self.further)
             return any(isinstance(each, nn.Parameter) for each in (*given, *self.module.parameters()))
         if self.formula is not None:
             return self.formula.learned
@@ -215,8 +213,10 @@ class Site:
 
     @property
     def function(self) -> Callable[[Tensor], Any] | None:
-        """What the activation computes, or None where that is learned, random, or depends on other tensors."""
+        """What the activation computes, or None where that is learned, random, or depends on other values."""
         function = self.original
+        if ... in tree_leaves(self.further) or any(call[:2] != self.further[0][:2] for call in self.further):
+            return None
         if function is None or self.kind == "rrelu" or self.fixed is not None or self.learned:
             return None
         return lambda x: function(x.clone())
@@ -279,7 +279,7 @@ class FlowGraph:
             unlisted = doubts(traced.module, registered) if traced.error else ()
             if any(each is None or self._is_chosen(Activation(each.kind, default=each.default)) for each in unlisted):
                 self.doubtful.append(traced.name or "(the model)")
-            for called, further in further_arguments(traced.module, registered) if traced.error else ():
+            for called, _, further in calls if traced.error or traced.keeps_code else ():
                 self._further.setdefault(id(called), []).append(further)
             traced.keeps_code = traced.keeps_code or any(
                 _is_call(e.place) and self.chosen(_expression_site(traced, e, "")) for e in traced.expressions
@@ -309,12 +309,11 @@ class FlowGraph:
             elif node.op == "get_attr":
                 self.reads.add(id(module.get_submodule(str(node.target).rpartition(".")[0])))
 
-    def _unseen(self, traced: Traced, calls: set[tuple[str, Place]]) -> set[int]:
+    def _unseen(self, traced: Traced, calls: Calls) -> set[int]:
         """The layers and activations that a forward with fixed arguments also has where its graph does not show it."""
-        shown = {(str(node.target), place_of(node)) for _, node in traced.nodes() if node.op == "call_module"}
-        children = traced.module._modules
-        called = [children[name] for name, place in calls if name in children and (name, place) not in shown]
-        layers = {id(child) for child in called if child and (is_affine(child) or self.activation(child) is not None)}
+        shown = {place_of(node) for _, node in traced.nodes() if node.op == "call_module"}
+        called = [child for child, place, _ in calls if place not in shown]
+        layers = {id(child) for child in called if is_affine(child) or self.activation(child) is not None}
         hidden = {id(e) for e in traced.expressions if not any(_members(traced, e).values())}
         return layers | hidden if traced.fixed and not traced.error else set()
 
@@ -384,15 +383,15 @@ class FlowGraph:
         return None not in self._names and site.target not in self._names
 
     def _note_further(self, site: Site) -> None:
-        """What an activation is called with beside its input; one that other values decide about stays."""
-        calls = self._further.get(id(site.module), []) if not site.nodes else []
-        for node in [node for node in site.nodes.values() if site.module is not None]:
-            if len(node.args) != 1 or node.kwargs:
-                calls = [*calls, _further(node)]
-        if calls:
-            site.further = calls[0]
-        if None in calls or any(repr(call) != repr(calls[0]) for call in calls):
-            site.fixed = out_of_reach("called with other values beside its input, which a new one would not take", site.kind)
+        """What an activation is called with beside its input; one that other data decide about stays."""
+        calls = [_further(node) for node in site.nodes.values() if site.module is not None]
+        if not calls or site.owner.keeps_code:
+            calls = self._further.get(id(site.module), [])
+        site.further = [call for call in calls if call is not None]
+        if None in calls:
+            site.fixed = (
+                "it is called with other data beside its input, which a new one would not take: apply those after it"
+            )
 
     def _unplaced(self, called: list[Site], held: list[Site]) -> list[Site]:
         """The expressions in forwards that keep their code and that no graph shows; what is out of reach of all."""
@@ -918,6 +917,10 @@ class _Names:
                 return numbered
 
 
+def _with(function: Callable[..., Any], further: Further) -> Callable[[Tensor], Any]:
+    return lambda x: function(x, *further.args, **further.kwargs)
+
+
 def _further(node: Node) -> Further | None:
     """What the call of a module passes beside its input; None where that is not constant."""
     others = {each: each.meta.get("value") for each in node.all_input_nodes if each is not call_input(node)}
@@ -925,7 +928,8 @@ def _further(node: Node) -> Further | None:
         return None
     args = map_arg(tuple(node.args[1:]), others.__getitem__)
     by_name = {name: value for name, value in node.kwargs.items() if value is not call_input(node)}
-    return args, map_arg(by_name, others.__getitem__)
+    named = "" if node.args else next(iter(node.kwargs), "")
+    return Further(args, map_arg(by_name, others.__getitem__), named)
 
 
 def _call_activation(node: Node) -> Activation | None:

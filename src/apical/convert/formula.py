@@ -283,7 +283,11 @@ class Formulas:
                 kind = self._kind(formula)
                 if kind == "relu" and formula(_OUTSIDE).tolist() != [0.0, 1e6]:
                     continue  # a bound of boxes, or an epsilon
-                if kind is not None and not formula.closed and kind == self._kind(Formula("", path[start], path[end - 1])):
+                if (
+                    kind is not None
+                    and not formula.closed
+                    and kind == self._kind(Formula("", path[start], path[end - 1]))
+                ):
                     return None  # the last link adds nothing (`relu(h).abs()`), and others read what is before it
                 if kind is not None:
                     return Formula(kind, path[start], path[end])

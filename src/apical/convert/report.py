@@ -245,7 +245,9 @@ def nothing_to_convert(network: FlowGraph, decisions: list[Decision], unit: Unit
         listed = ", ".join(f"{count} {kind}" for kind, count in others.items())
         wanted = ", ".join(repr(kind) for kind in others)
         kinds = DEFAULT_KINDS if network.selection.kinds is None else network.selection.kinds
-        parts = {f"{d.site.name} is a part of {d.site.part_of.name}": d for d in decisions if d.site.part_of is not None}
+        parts = {
+            f"{d.site.name} is a part of {d.site.part_of.name}": d for d in decisions if d.site.part_of is not None
+        }
         inside = "; ".join(text for text, d in parts.items() if d.site.kind in kinds)
         asked = f"no activation of the kinds {', '.join(kinds)} was found{f' by itself ({inside})' if inside else ''}"
         return f"{asked}, but {listed}: {call}, kinds=[{wanted}])"
@@ -273,7 +275,9 @@ def nothing_converted(decisions: list[Decision], unit: Unit, *, has_inputs: bool
     why = f"{asked[0].site.label}: {asked[0].reason}"
     no = "not " if len(asked) == 1 else ""
     if all(decision.site.fixed is not None for decision in asked) or not unit.pyramidal:
-        what, advice = why.partition(": make it a module")[0], make_a_module(asked[0].site.kind)
+        what, _, advice = (
+            why.rpartition(": ") if ": " in asked[0].reason else (why, "", make_a_module(asked[0].site.kind))
+        )
         call = f"convert_(model, {str(unit)!r})"
         return f"{number} {'cannot' if no else 'can'} be converted ({what}): {advice}, then {call}"
     if not has_inputs and any("example_inputs" in decision.reason for decision in asked):

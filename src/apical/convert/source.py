@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -162,6 +162,10 @@ def called_names(kind: type[nn.Module]) -> dict[Place, str]:
 _CALLED: dict[type[nn.Module], dict[Place, str]] = {}
 
 
+Calls = list[tuple[nn.Module, "Place", "Further | None"]]
+"""Of each call of a module: the module, the place, and what is passed beside the input; None where that may be data."""
+
+
 def read_names(kind: type[nn.Module]) -> set[str] | None:
     """The attributes that the methods of a class read; None where their source does not tell, or names are made."""
     names: set[str] = set()
@@ -177,21 +181,12 @@ _LISTING = {
 }  # fmt: skip
 
 
-Further = tuple[tuple[Any, ...], dict[str, Any]]
-"""The arguments of a call beside its input."""
+class Further(NamedTuple):
+    """What a call passes beside its input (`...`: a number that is not known before), and the name of the input."""
 
-
-def further_arguments(module: nn.Module, registered: set[int]) -> Iterator[tuple[nn.Module, Further | None]]:
-    """Each module that methods of `module` call in another way than on one input, with what else they pass.
-
-    None stands for values that are not known before the method runs.
-    """
-    for method in methods(type(module)).values():
-        search = Search(module, method, registered)
-        for call in [node for node in ast.walk(method.tree) if isinstance(node, ast.Call)]:
-            if len(call.args) != 1 or call.keywords:
-                for called in search.called(call.func):
-                    yield called, search.further(call, called)
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    name: str = ""
 
 
 def first_parameter(function: Any) -> str:
@@ -396,16 +391,14 @@ def running_place(known: dict[CodeType, str], frame: FrameType | None) -> Place 
     return None
 
 
-def read(
-    module: nn.Module, registered: set[int], *, follow: bool
-) -> tuple[list[Expression], list[Mention], set[tuple[str, Place]]]:
+def read(module: nn.Module, registered: set[int], *, follow: bool) -> tuple[list[Expression], list[Mention], Calls]:
     """Every activation that the methods of `module` write out, in the order of the source, and those they mention.
 
     `registered` are the ids of the model's modules, which are known otherwise; `follow` asks for what statements
-    compute step by step. The third are the calls of `self.name`.
+    compute step by step. The third are the calls of registered modules.
     """
     if "forward" in vars(module):
-        return [], list(_hidden(module.forward, registered, "a forward that is set on the instance", set())), set()
+        return [], list(_hidden(module.forward, registered, "a forward that is set on the instance", set())), []
     known = methods(type(module))
     parts: list[Expression | Mention] = []
     if "forward" not in known:
@@ -423,7 +416,7 @@ def read(
     written = [part for part in parts if isinstance(part, Expression)]
     written.sort(key=lambda each: (each.place.method != "forward", each.place.line, each.place.column))
     mentions = list(dict.fromkeys(part for part in parts if isinstance(part, Mention)))
-    return written, mentions, {call for search in searches for call in search.calls}
+    return written, mentions, [call for search in searches for call in search.calls()]
 
 
 def doubts(module: nn.Module, registered: set[int]) -> Iterator[Mention | None]:
@@ -531,7 +524,7 @@ class Search:
     def __init__(self, module: nn.Module, method: Method, registered: set[int], seen: set[Any] | None = None) -> None:
         self.module, self.method, self.registered = module, method, registered
         self.callers: Callable[[], list[tuple[Search, ast.Call]]] = list
-        self.calls: list[tuple[str, Place]] = []
+        self.visited: list[ast.Call] = []
         self.outside, self.seen = seen is not None, seen if seen is not None else set[Any]()
         code, nodes = method.function.__code__, list(ast.walk(method.tree))
         stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
@@ -596,6 +589,11 @@ class Search:
             yield from self._block(node.body)
             yield from self._block(node.orelse)
             return
+        if isinstance(node, ast.IfExp) and (live := self.decided(node.test)) is not None:
+            yield from self._visit(node.body if live else node.orelse)
+            return
+        if isinstance(node, ast.Call):
+            self.visited.append(node)
         if isinstance(node, ast.Call) and self._is_of_weights(node):
             return
         expression = self._expression(node) if isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp)) else None
@@ -611,8 +609,6 @@ class Search:
             yield Mention(name, leaves_by(name, self.at(node)), place=self.at(node), leaves=True)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in self.scope:
             return  # its value is known where the name is read
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_own(node.func, self.method.self):
-            self.calls.append((node.func.attr, self.at(node)))
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load):
             known, value = self.resolve(node)
             if known:
@@ -673,6 +669,12 @@ class Search:
         inner = getattr(node, "func", None) or getattr(node, "value", None)  # of a call, an item or an attribute
         return bool(self._taken(node)) or (inner is not None and self._has_left(inner, above))
 
+    def calls(self) -> "Calls":
+        """The calls of registered modules that can run."""
+        return [
+            (each, self.at(call), self.further(call, each)) for call in self.visited for each in self.called(call.func)
+        ]
+
     def called(self, function: ast.AST, above: frozenset[str] = frozenset()) -> list[nn.Module]:
         """The registered modules that a call of this may call: `self.act`, one of `self.acts`, what a name holds."""
         if isinstance(function, ast.Name):
@@ -688,14 +690,37 @@ class Search:
         return [module for child in ast.iter_child_nodes(function) for module in self.called(child, above)]
 
     def further(self, call: ast.Call, called: nn.Module) -> Further | None:
-        """What a call of a module passes beside its input; None where that is not known."""
-        first = first_parameter(getattr(called, "function", called.forward))
-        args = call.args[1:]
-        by_name = {each.arg: each.value for each in call.keywords if call.args or each.arg != first}
-        values = {id(part): self._constant(part) for part in (*args, *by_name.values())}
-        if None in by_name or any(not known for known, _ in values.values()):
-            return None
-        return tuple(values[id(a)][1] for a in args), {str(n): values[id(v)][1] for n, v in by_name.items()}
+        """What a call of a module passes beside its input; None where data may be among it."""
+        names, first = (
+            [each.arg for each in call.keywords],
+            first_parameter(getattr(called, "function", called.forward)),
+        )
+        first = "" if call.args else first if first in names else str([*names, None][0])
+        by_name = {str(each.arg): each.value for each in call.keywords if each.arg != first}
+        values: list[Any] = []
+        for part in (*call.args[1:], *by_name.values()):
+            known, value = self._constant(part)
+            if not known and not self._is_number(part):
+                return None
+            values.append(value if known else ...)
+        number = len(values) - len(by_name)
+        further = dict(zip(by_name, values[number:], strict=True))
+        return Further(tuple(values[:number]), further, first)
+
+    def _is_number(self, node: ast.AST, above: frozenset[str] = frozenset()) -> bool:
+        """Whether a value is a number of Python's, known or not: a setting that changes, a count."""
+        if isinstance(node, ast.Name):
+            values = self.given.get(node.id, []) if node.id not in self.parameters | above else []
+            counted = bool(values) and all(self._is_number(value, above | {node.id}) for value in values)
+            return counted or node.id in self.numbers or self._is_constant(node)
+        if _is_own(node, self.method.self):
+            return isinstance(getattr(self.module, node.attr, None), (bool, int, float, str))  # type: ignore[attr-defined]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return node.func.id in ("len", "int", "float", "range")
+        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp)):
+            parts = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+            return all(self._is_number(part, above) for part in parts)
+        return isinstance(node, ast.Constant)
 
     def _constant(self, node: ast.expr) -> tuple[bool, Any]:
         weight = self.weight(node)
@@ -815,7 +840,10 @@ class Search:
         if answer is None:
             return None
         leaf, kind, role, function = answer
-        default = isinstance(called, nn.Module) and kind not in ALL_KINDS and role == "whole"
+        default = kind not in ALL_KINDS and role == "whole"
+        if default and not isinstance(called, nn.Module):  # as what a graph computes step by step
+            asked = elementwise(function)
+            default = asked is not None and asked.rectifies
         return self._written(node, [leaf], kind, function, default=default, formula=called not in FUNCTIONS)
 
     def activation(self, node: ast.Call, callee: Any) -> tuple[ast.expr, str, Role, Callable[[Tensor], Any]] | None:
@@ -1024,7 +1052,12 @@ _TAKING: dict[str, Any] = {"float": float, "complex": complex, **_PICKING}
 def _is_outside(function: Any) -> bool:
     """Whether a function computes outside of torch: Python's numbers, math, or numpy and what is built on it."""
     home = getattr(function, "__module__", None) or type(function).__module__
-    return any(function is each for each in _TAKING.values()) or home.partition(".")[0] in ("math", "cmath", "numpy", "scipy")
+    return any(function is each for each in _TAKING.values()) or home.partition(".")[0] in (
+        "math",
+        "cmath",
+        "numpy",
+        "scipy",
+    )
 
 
 def _numbers(arguments: ast.arguments) -> set[str]:
