@@ -347,3 +347,32 @@ def test_two_activations_of_one_kind_are_told_apart() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.GELU(approximate="tanh"))
     with pytest.raises(ConversionError, match=r"1 is gelu\(approximate=tanh\), but the basal .* is 'gelu'"):
         apical.convert_(model, "pyramidal(basal=gelu,apical=ada)", keep_function=True)
+
+
+class Later(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.act(self.affine(x))
+        if h.sum() > 1e9:
+            return self.act(self.affine(h))
+        return h
+
+
+def test_a_call_that_did_not_run_has_a_row_and_keeps_its_activation() -> None:
+    x = torch.randn(3, 4)
+    model, fresh = Later(), Later()
+    report = apical.convert_(model, "pynada", example_inputs=x)
+    assert [(row.name, row.reason) for row in report.kept] == [("act (call 2)", "it did not run on example_inputs")]
+    assert bool(model(1e11 * x).isfinite().all())
+    apical.convert.load(fresh, report.record)
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(fresh(x), model(x))
+
+
+def test_one_value_for_each_channel_of_no_layer_names_the_call_that_works() -> None:
+    with pytest.raises(ConversionError) as error:
+        apical.convert_(nn.Sequential(nn.Flatten(), nn.ReLU()), "ada(alpha=learn,scope=channel)")
+    assert str(error.value).endswith("convert_(model, 'ada(alpha=learn,scope=layer)')")

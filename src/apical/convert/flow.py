@@ -54,6 +54,7 @@ from apical.convert.kinds import (
     is_of_parameters,
     is_ours,
     module_kind,
+    written_class,
 )
 from apical.convert.probe import changes_shape, elementwise, is_bent, module_function, overwrites, whole_activation
 from apical.convert.source import (
@@ -180,10 +181,8 @@ class Site:
     @property
     def written(self) -> str:
         """How the network writes it."""
-        if isinstance(self.module, HeldFunction):
-            return f"{self.module.name}()"
         if self.module is not None:
-            return type(self.module).__name__
+            return written_class(self.module)
         if self.expression is not None and self.kind not in self.expression.text:
             return self.expression.text
         return f"a formula{self.place or ''}" if self.kind == FORMULA else f"{self.kind}()"
@@ -256,7 +255,7 @@ class FlowGraph:
         self._activations: dict[int, Activation | None] = {}
         self._feeds: dict[int, bool] = {}
         self._shared: dict[Node, list[Node]] = {}
-        self._further: dict[int, list[Further | None]] = {}
+        self._further: dict[int, list[tuple[Traced, Place, Further | None]]] = {}
         self._names: set[str | None] | None = None
         self.traced = trace(model, lambda module: self.activation(module) is not None)
         self.callers: dict[tuple[int, bool], list[tuple[Traced, Node]]] = {}
@@ -279,8 +278,8 @@ class FlowGraph:
             unlisted = doubts(traced.module, registered) if traced.error else ()
             if any(each is None or self._is_chosen(Activation(each.kind, default=each.default)) for each in unlisted):
                 self.doubtful.append(traced.name or "(the model)")
-            for called, _, further in calls if traced.error or traced.keeps_code else ():
-                self._further.setdefault(id(called), []).append(further)
+            for called, place, further in calls if traced.error or traced.keeps_code else ():
+                self._further.setdefault(id(called), []).append((traced, place, further))
             traced.keeps_code = traced.keeps_code or any(
                 _is_call(e.place) and self.chosen(_expression_site(traced, e, "")) for e in traced.expressions
             )
@@ -367,7 +366,7 @@ class FlowGraph:
         named = {id(site.module) for site in (*called, *held) if site not in unread}
         held = [site for site in held if site not in unread or id(site.module) not in named]
         for site in (*called, *held):
-            self._note_further(site)
+            self.note_further(site)
         return called + held + self._unplaced(called, held)
 
     def _is_unread(self, site: Site) -> bool:
@@ -382,11 +381,17 @@ class FlowGraph:
             self._names = {None} if None in own else {name for names in own for name in names or ()}
         return None not in self._names and site.target not in self._names
 
-    def _note_further(self, site: Site) -> None:
+    def places(self, site: Site) -> list[Place]:
+        """Where the forward that holds an activation calls it, as far as its source tells."""
+        written = self._further.get(id(site.module), [])
+        return list(dict.fromkeys(place for traced, place, _ in written if traced is site.owner))
+
+    def note_further(self, site: Site) -> None:
         """What an activation is called with beside its input; one that other data decide about stays."""
         calls = [_further(node) for node in site.nodes.values() if site.module is not None]
         if not calls or site.owner.keeps_code:
-            calls = self._further.get(id(site.module), [])
+            written = self._further.get(id(site.module), [])
+            calls = [further for _, place, further in written if site.nodes or site.place in (None, place)]
         site.further = [call for call in calls if call is not None]
         if None in calls:
             site.fixed = (
@@ -749,7 +754,7 @@ class FlowGraph:
     def _describe(self, value: Value, module: nn.Module | None) -> str:
         node = value.node
         if module is not None:
-            return f"{node.target} ({type(module).__name__})"
+            return f"{node.target} ({written_class(module)})"
         if node.op == "placeholder":
             return f"the input of {value.owner.name or 'the model'}"
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))

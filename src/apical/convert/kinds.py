@@ -221,6 +221,11 @@ class HeldFunction(nn.Module):
         return str(getattr(inner, "__name__", type(inner).__name__)).strip("<>")
 
 
+def written_class(module: nn.Module) -> str:
+    """How a network writes a module: by its class, or as the function that it stands for."""
+    return f"{module.name}()" if isinstance(module, HeldFunction) else type(module).__name__
+
+
 _LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 

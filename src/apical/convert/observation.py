@@ -36,6 +36,7 @@ from apical.convert.kinds import (
     function_kind,
     is_affine,
     is_ours,
+    written_class,
 )
 from apical.convert.probe import called_alone
 from apical.convert.source import (
@@ -148,6 +149,7 @@ class Observation:
             if site.nodes or site.module is None or not places or None in places:
                 done.append(site)
                 continue
+            places += [place for place in self.network.places(site) if place not in places]  # what did not run
             site.place = places[0]
             done.append(site)
             for number, place in enumerate(places[1:], start=2):
@@ -155,6 +157,8 @@ class Observation:
                 self.calls[other] = [call for call in self.calls[site] if call[0] == place]
                 done.append(other)
             self.calls[site] = [call for call in self.calls[site] if call[0] == places[0]]
+            for each in done[-len(places) :]:
+                self.network.note_further(each)
         return done
 
     def feed(self, site: Site) -> tuple[nn.Module, nn.Module | None, int] | str:
@@ -201,7 +205,7 @@ class Observation:
         elif maker in _NORMS and norm is None and isinstance(owner, NORMS) and record.sources:
             yield from self._search(record.sources[0], owner, owner, sums, ends)  # a norm whose class activates too
         else:
-            name = maker if isinstance(maker, str) else type(maker).__name__
+            name = maker if isinstance(maker, str) else written_class(maker)
             ends.append("a sum" if name == "+" else name)
 
 

@@ -15,7 +15,7 @@ from apical.convert.branch import ApicalBranch, WiredNeuron
 from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import DEFAULT_KINDS, is_ours
 from apical.convert.observation import Share
-from apical.convert.plan import BASAL, FILTERED, NOT_ASKED, Decision
+from apical.convert.plan import BASAL, FILTERED, NOT_ASKED, PER_CHANNEL, Decision
 from apical.convert.record import ATTRIBUTE, local_units
 from apical.convert.source import LEAVES, make_a_module
 from apical.errors import ConversionError
@@ -274,6 +274,9 @@ def nothing_converted(decisions: list[Decision], unit: Unit, *, has_inputs: bool
     number = "the one activation" if len(asked) == 1 else f"none of the {len(asked)} activations"
     why = f"{asked[0].site.label}: {asked[0].reason}"
     no = "not " if len(asked) == 1 else ""
+    if asked[0].reason.startswith(PER_CHANNEL):
+        wider = str(unit.with_(scope="layer"))
+        return f"{number} {'cannot' if no else 'can'} be converted ({why}): convert_(model, {wider!r})"
     if all(decision.site.fixed is not None for decision in asked) or not unit.pyramidal:
         what, _, advice = (
             why.rpartition(": ") if ": " in asked[0].reason else (why, "", make_a_module(asked[0].site.kind))

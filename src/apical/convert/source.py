@@ -687,7 +687,14 @@ class Search:
         if isinstance(value, nn.Module):
             parts = [*value.children()] if isinstance(value, (nn.Sequential, nn.ModuleList, nn.ModuleDict)) else []
             return [value, *parts]
-        return [module for child in ast.iter_child_nodes(function) for module in self.called(child, above)]
+        inner: list[ast.AST] = []
+        if isinstance(function, ast.Call) and isinstance(function.func, ast.Name) and function.func.id in _ITERATING:
+            inner = [*function.args]
+        elif isinstance(function, ast.Call) and isinstance(function.func, ast.Attribute):
+            inner = [function.func.value] if function.func.attr in ("values", "items", "get") else []
+        elif isinstance(function, (ast.Subscript, ast.IfExp, ast.List, ast.Tuple)):
+            inner = _holding(function)
+        return [module for part in inner for module in self.called(part, above)]
 
     def further(self, call: ast.Call, called: nn.Module) -> Further | None:
         """What a call of a module passes beside its input; None where data may be among it."""
