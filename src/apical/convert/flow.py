@@ -43,12 +43,14 @@ from apical.convert.kinds import (
     INSIDE,
     NORM_FUNCTIONS,
     NORMS,
+    Further,
     HeldFunction,
     Selection,
     call_as_function,
     call_in_place,
     call_input,
     call_kind,
+    further,
     is_addition,
     is_affine,
     is_of_parameters,
@@ -60,8 +62,8 @@ from apical.convert.probe import changes_shape, elementwise, is_bent, module_fun
 from apical.convert.source import (
     Calls,
     Expression,
-    Further,
     Place,
+    called_names,
     doubts,
     hooks,
     out_of_reach,
@@ -214,7 +216,7 @@ class Site:
     def function(self) -> Callable[[Tensor], Any] | None:
         """What the activation computes, or None where that is learned, random, or depends on other values."""
         function = self.original
-        if ... in tree_leaves(self.further) or any(call[:2] != self.further[0][:2] for call in self.further):
+        if any(each is ... for each in tree_leaves(self.further)) or len({repr(c[:2]) for c in self.further}) > 1:
             return None
         if function is None or self.kind == "rrelu" or self.fixed is not None or self.learned:
             return None
@@ -278,8 +280,8 @@ class FlowGraph:
             unlisted = doubts(traced.module, registered) if traced.error else ()
             if any(each is None or self._is_chosen(Activation(each.kind, default=each.default)) for each in unlisted):
                 self.doubtful.append(traced.name or "(the model)")
-            for called, place, further in calls if traced.error or traced.keeps_code else ():
-                self._further.setdefault(id(called), []).append((traced, place, further))
+            for called, place, beside in calls if traced.error or traced.keeps_code else ():
+                self._further.setdefault(id(called), []).append((traced, place, beside))
             traced.keeps_code = traced.keeps_code or any(
                 _is_call(e.place) and self.chosen(_expression_site(traced, e, "")) for e in traced.expressions
             )
@@ -382,16 +384,17 @@ class FlowGraph:
         return None not in self._names and site.target not in self._names
 
     def places(self, site: Site) -> list[Place]:
-        """Where the forward that holds an activation calls it, as far as its source tells."""
-        written = self._further.get(id(site.module), [])
-        return list(dict.fromkeys(place for traced, place, _ in written if traced is site.owner))
+        """Where the forward that holds an activation calls it by this name, as far as its source tells."""
+        names = called_names(type(site.owner.module))
+        written = [place for traced, place, _ in self._further.get(id(site.module), []) if traced is site.owner]
+        return list(dict.fromkeys(place for place in written if names.get(place, site.target) == site.target))
 
     def note_further(self, site: Site) -> None:
         """What an activation is called with beside its input; one that other data decide about stays."""
-        calls = [_further(node) for node in site.nodes.values() if site.module is not None]
+        calls = [further(node) for node in site.nodes.values() if site.module is not None]
         if not calls or site.owner.keeps_code:
             written = self._further.get(id(site.module), [])
-            calls = [further for _, place, further in written if site.nodes or site.place in (None, place)]
+            calls = [beside for _, place, beside in written if site.nodes or site.place in (None, place)]
         site.further = [call for call in calls if call is not None]
         if None in calls:
             site.fixed = (
@@ -924,17 +927,6 @@ class _Names:
 
 def _with(function: Callable[..., Any], further: Further) -> Callable[[Tensor], Any]:
     return lambda x: function(x, *further.args, **further.kwargs)
-
-
-def _further(node: Node) -> Further | None:
-    """What the call of a module passes beside its input; None where that is not constant."""
-    others = {each: each.meta.get("value") for each in node.all_input_nodes if each is not call_input(node)}
-    if any(value is None for value in others.values()):
-        return None
-    args = map_arg(tuple(node.args[1:]), others.__getitem__)
-    by_name = {name: value for name, value in node.kwargs.items() if value is not call_input(node)}
-    named = "" if node.args else next(iter(node.kwargs), "")
-    return Further(args, map_arg(by_name, others.__getitem__), named)
 
 
 def _call_activation(node: Node) -> Activation | None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from apical.convert.kinds import (
     ALL_KINDS,
     FUNCTIONS,
     GATES,
+    Further,
     class_kind,
     is_clamp,
     module_kind,
@@ -162,7 +163,7 @@ def called_names(kind: type[nn.Module]) -> dict[Place, str]:
 _CALLED: dict[type[nn.Module], dict[Place, str]] = {}
 
 
-Calls = list[tuple[nn.Module, "Place", "Further | None"]]
+Calls = list[tuple[nn.Module, "Place", Further | None]]
 """Of each call of a module: the module, the place, and what is passed beside the input; None where that may be data."""
 
 
@@ -179,14 +180,6 @@ _LISTING = {
     "children", "named_children", "modules", "named_modules", "_modules", "get_submodule", "getattr", "vars",
     "__getattr__", "__dict__", "super",
 }  # fmt: skip
-
-
-class Further(NamedTuple):
-    """What a call passes beside its input (`...`: a number that is not known before), and the name of the input."""
-
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = {}  # noqa: RUF012 - never changed
-    name: str = ""
 
 
 def first_parameter(function: Any) -> str:
@@ -698,11 +691,9 @@ class Search:
 
     def further(self, call: ast.Call, called: nn.Module) -> Further | None:
         """What a call of a module passes beside its input; None where data may be among it."""
-        names, first = (
-            [each.arg for each in call.keywords],
-            first_parameter(getattr(called, "function", called.forward)),
-        )
-        first = "" if call.args else first if first in names else str([*names, None][0])
+        names = [str(each.arg) for each in call.keywords]
+        first = first_parameter(getattr(called, "function", called.forward))
+        first = "" if call.args else first if first in names else "".join(names[:1])
         by_name = {str(each.arg): each.value for each in call.keywords if each.arg != first}
         values: list[Any] = []
         for part in (*call.args[1:], *by_name.values()):
@@ -1059,12 +1050,8 @@ _TAKING: dict[str, Any] = {"float": float, "complex": complex, **_PICKING}
 def _is_outside(function: Any) -> bool:
     """Whether a function computes outside of torch: Python's numbers, math, or numpy and what is built on it."""
     home = getattr(function, "__module__", None) or type(function).__module__
-    return any(function is each for each in _TAKING.values()) or home.partition(".")[0] in (
-        "math",
-        "cmath",
-        "numpy",
-        "scipy",
-    )
+    taking = any(function is each for each in _TAKING.values())
+    return taking or home.partition(".")[0] in ("math", "cmath", "numpy", "scipy")
 
 
 def _numbers(arguments: ast.arguments) -> set[str]:
