@@ -370,7 +370,7 @@ def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
     for decision in decisions:
         if decision.form != "keep" and not same_function(decision.site.function, basal):
             raise ConversionError(
-                f"keep_function=True is impossible: {decision.site.label} is {decision.site.kind}, but the basal "
+                f"keep_function=True is impossible: {decision.site.label} is {_exactly(decision.site)}, but the basal "
                 f"activation of {str(unit)!r} is {str(unit.basal)!r}: {_working_call(decisions, decision, unit)}"
             )
     if unit.pyramidal and not starts_at_zero(unit.apical):
@@ -380,11 +380,20 @@ def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
         )
 
 
+def _exactly(site: Site) -> str:
+    """What an activation is, told from others of its kind."""
+    source = _source_unit(site)
+    if source is not None and not str(source).startswith("local_"):
+        return str(source)
+    why = "learned" if site.learned else "random" if site.kind == "rrelu" else f"written as {site.written}"
+    return f"{site.kind} ({why})"
+
+
 def _working_call(decisions: list[Decision], decision: Decision, unit: Unit) -> str:
     """The call that keeps the function of an activation that the unit's basal one is not."""
     source = _source_unit(decision.site)
     if source is None:
-        return f"leave keep_function out, or pass filter_fn to convert only what is {str(unit.basal)!r}"
+        return f"leave keep_function out, or pass a filter_fn that leaves {decision.site.name} out"
     branch = unit.apical if unit.pyramidal else unit if starts_at_zero(unit) else Unit("ada")
     wanted, probed = str(Unit("pyramidal", basal=source, apical=branch)), probe(source)
     sites = [d.site for d in decisions if d.form != "keep"]
@@ -404,6 +413,8 @@ def _source_unit(site: Site) -> Unit | None:
     if function is None:
         return None
     candidates: list[Any] = [site.kind, f"{site.kind}(approximate=tanh)"]
+    if site.kind == "leaky_relu":
+        candidates.append(f"leaky_relu(leak={-float(function(torch.tensor([-1.0], dtype=torch.float64))):.6g})")
     own = site.module.function if isinstance(site.module, HeldFunction) else site.module
     candidates += [own, None if own is None else type(own)]
     for candidate in candidates:

@@ -6,13 +6,13 @@ from typing import Any
 from torch import nn
 from torch.fx import Node
 
-from apical.convert.branch import ApicalBranch, ByName, InPlace, Tap, Wire, WiredNeuron, plain_norm, zero_apical_
-from apical.convert.flow import Feed, FlowGraph, Site, output
+from apical.convert.branch import ApicalBranch, InPlace, InputAlone, Tap, Wire, WiredNeuron, plain_norm, zero_apical_
+from apical.convert.flow import ALONE, Feed, FlowGraph, Site, output
 from apical.convert.kinds import HeldFunction, call_input, is_transformer_layer, width
-from apical.convert.plan import Decision, all_fused, has_extras, rewires, takes_slot
+from apical.convert.plan import Decision, all_fused, has_extras, takes_slot
 from apical.convert.probe import probe, same_function
 from apical.convert.rewrite import Surgery, inline
-from apical.convert.source import Edit, call_input_place, parameter_names
+from apical.convert.source import Edit, call_input_place
 from apical.convert.trace import Traced
 from apical.nn.unit import Unit
 
@@ -26,7 +26,6 @@ class Application:
         self.network, self.surgery, self.unit, self.at_zero = network, surgery, unit, at_zero
         self.decisions = [decision for decision in decisions if decision.form != "keep"]
         self.sites = [decision.site for decision in decisions if decision.asked]
-        self._passed = network.passed_by_name()
         self._called = [decision.site for decision in decisions if decision.site.module is not None]
         self.originals = {decision: decision.site.original for decision in self.decisions}  # before graphs change
         changed = {decision.site for decision in self.decisions}
@@ -37,6 +36,7 @@ class Application:
         self.basal: dict[Decision, nn.Module] = {}
         self._swapped: dict[int, nn.Module] = {}
         self._in_place: dict[nn.Module, InPlace] = {}
+        self._alone: set[nn.Module] = set()
         self._inlined: dict[Node, dict[Node, Any]] = {}
         self._became: dict[Node, Node] = {}
         self._graphs: dict[int, Traced] = {}
@@ -79,6 +79,7 @@ class Application:
             if decision.form == "wire":
                 old = None if isinstance(site.module, HeldFunction) else site.module
                 keeps = old is not None and not has_extras(old)  # its hooks go to the neuron
+                keeps = keeps and all(call == ALONE for call in site.further)
                 kept = old if keeps and same_function(site.function, self._probe) else None
                 made = WiredNeuron(kept or basal, branch, Wire())
             else:
@@ -107,26 +108,24 @@ class Application:
         return new
 
     def _swap(self, decision: Decision) -> None:
-        site, new = decision.site, self._placed(decision)
+        site, new = decision.site, self.placed(decision)
         if is_transformer_layer(site.owner.module):
             self._set_activation(site.owner.module, new)
             return
         if site.module is not None:
             self._put(site, site.module, new)
-            if rewires(site):
-                self._call(site, site.target)
         else:
             self._call(site, self.surgery.add(site.owner.module, site.target, new))
 
     def _put(self, site: Site, old: nn.Module, new: nn.Module) -> None:
-        """Put a module where the activation is, and let it take its input by the name that forwards pass it by."""
+        """Put a module where the activation is; one that is called with more than its input takes that alone."""
         others = {other.slot for other in self._called if other.module is old} - {site.slot}
         self.surgery.replace(old, new, but=others)
-        known, wanted = (parameter_names(function) for function in (new.forward, getattr(old, "function", old.forward)))
-        if self._passed & wanted - known:
-            self.surgery.tap(new, ByName())
+        if any(call != ALONE for call in site.further) and new not in self._alone:
+            self._alone.add(new)
+            self.surgery.tap(new, InputAlone())
 
-    def _placed(self, decision: Decision) -> nn.Module:
+    def placed(self, decision: Decision) -> nn.Module:
         """What takes the place of an activation: the new one, in place where somebody reads what the old one wrote."""
         site, new = decision.site, self.made[decision]
         calls = [other for other in self.sites if site.module is not None and other.module is site.module]
@@ -167,8 +166,9 @@ class Application:
             return
         if is_transformer_layer(site.owner.module):
             self._set_activation(site.owner.module, nn.Identity())
-        elif all_fused(self.network, self.sites, site, fused) and not rewires(site):
-            self.surgery.replace(site.module, nn.Identity())  # type: ignore[arg-type]
+        elif all_fused(self.network, self.sites, site, fused):
+            assert site.module is not None
+            self._put(site, site.module, nn.Identity())
         elif site.owner.keeps_code:
             self._call(site, self.surgery.add(site.owner.module, site.target.replace(".", "_"), nn.Identity()))
         else:
@@ -177,7 +177,7 @@ class Application:
             self._graphs[id(site.owner.module)] = site.owner
 
     def _wire(self, decision: Decision) -> None:
-        site, wired, neuron = decision.site, self.made[decision], self._placed(decision)
+        site, wired, neuron = decision.site, self.made[decision], self.placed(decision)
         assert isinstance(wired, WiredNeuron)
         assert decision.affine is not None
         self.surgery.tap(decision.affine, Tap(wired.wire))

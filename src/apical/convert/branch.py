@@ -42,11 +42,18 @@ class Tap:
         self.wire.value = args[0] if args else next(iter(kwargs.values()))
 
 
-class ByName:
-    """The hook that lets a module take its one argument by whatever name it is called with."""
+class InputAlone:
+    """The hook that gives a module its input alone, by whatever name and with whatever else it is called.
+
+    `others`: it gets the rest as well, for the original that a check puts back.
+    """
+
+    others = False
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return (*args, *kwargs.values()), {}
+        name = "" if args else next(name for name, value in kwargs.items() if isinstance(value, Tensor))
+        args = args or (kwargs[name],)
+        return (args, {n: v for n, v in kwargs.items() if n != name}) if self.others else (args[:1], {})
 
 
 class WiredNeuron(nn.Module):
@@ -80,8 +87,8 @@ class InPlace(nn.Module):
         super().__init__()
         self.activation = activation
 
-    def forward(self, input: Tensor) -> Tensor:
-        return input.copy_(self.activation(input.clone()))
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return input.copy_(self.activation(input.clone(), *args, **kwargs))
 
 
 def _without_parametrizations(affine: nn.Module) -> nn.Module:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.nn.utils.parametrize import ParametrizationList
+from torch.utils._pytree import tree_leaves
 
 from apical.convert.formula import (
     FORMULA,
@@ -42,20 +43,33 @@ from apical.convert.kinds import (
     INSIDE,
     NORM_FUNCTIONS,
     NORMS,
+    Further,
     HeldFunction,
     Selection,
     call_as_function,
     call_in_place,
     call_input,
     call_kind,
+    further,
     is_addition,
     is_affine,
     is_of_parameters,
     is_ours,
     module_kind,
+    written_class,
 )
 from apical.convert.probe import changes_shape, elementwise, is_bent, module_function, overwrites, whole_activation
-from apical.convert.source import Expression, Place, doubts, hooks, out_of_reach, passed_by_name, read
+from apical.convert.source import (
+    Calls,
+    Expression,
+    Place,
+    called_names,
+    doubts,
+    hooks,
+    out_of_reach,
+    read,
+    read_names,
+)
 from apical.convert.trace import MODES, Traced, every_name, has_own_forward, place_of, trace
 from apical.errors import ConversionError
 
@@ -80,6 +94,8 @@ MAKING = {
 MAKING_MODULES = (*(kind for kind in MOVING_MODULES if kind not in (nn.Flatten, nn.Unflatten)), nn.Embedding)
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
 UNCALLED = "no forward that was traced calls it"
+ALONE = Further()
+"""What a call passes beside its input that passes nothing else."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +119,8 @@ class Site:
     `nodes` holds the call in each mode of the owner's forward, `starts` its input; a call of one mode alone has one
     entry, a call in a forward without a graph none. `expression` is the same call in the source. Where `fixed` is set,
     it says why the activation has to stay. A `formula` is an activation of several steps; the calls it consists of are
-    `part_of` it, and not activations for themselves. `suspected`: the source does not tell whether they are.
+    `part_of` it, and not activations for themselves. `suspected`: the source does not tell whether they are. A module
+    may be called with numbers beside its input: `further` has those of each call, `...` for one that is not known.
     """
 
     owner: Traced
@@ -120,6 +137,7 @@ class Site:
     formula: Formula | None = None
     part_of: "Site | None" = None
     suspected: bool = False
+    further: list[Further] = field(default_factory=list)
 
     @property
     def kind(self) -> str:
@@ -146,7 +164,9 @@ class Site:
         if self.module is not None:
             widths = (*(p.numel() for p in self.module.parameters() if p.numel() > 1), 3)
             function = module_function(self.module)
-            return bool(getattr(self.module, "inplace", False)) if function is None else overwrites(function, widths)
+            if function is None:
+                return bool(getattr(self.module, "inplace", False))
+            return any(overwrites(_with(function, call), widths) for call in self.further or [ALONE])
         if self.expression is not None and self.formula is None:
             return overwrites(self.expression.function)
         return any(map(self._writes, self.nodes.values()))
@@ -163,10 +183,8 @@ class Site:
     @property
     def written(self) -> str:
         """How the network writes it."""
-        if isinstance(self.module, HeldFunction):
-            return f"{self.module.name}()"
         if self.module is not None:
-            return type(self.module).__name__
+            return written_class(self.module)
         if self.expression is not None and self.kind not in self.expression.text:
             return self.expression.text
         return f"a formula{self.place or ''}" if self.kind == FORMULA else f"{self.kind}()"
@@ -177,7 +195,7 @@ class Site:
         if (formula := self.formula) is not None:
             return lambda x: formula(x.cpu().double()).to(x)  # where its constants are
         if self.module is not None:
-            return self.module.forward
+            return _with(self.module.forward, (self.further or [ALONE])[0])
         if self.expression is not None:
             return self.expression.function
         if self.nodes:
@@ -188,15 +206,18 @@ class Site:
     def learned(self) -> bool:
         """Whether what it computes depends on parameters."""
         if self.module is not None:
-            return any(True for _ in self.module.parameters())
+            given = tree_leaves(self.further)
+            return any(isinstance(each, nn.Parameter) for each in (*given, *self.module.parameters()))
         if self.formula is not None:
             return self.formula.learned
-        return self.expression is None and any(map(is_of_parameters, self.nodes.values()))
+        return self.expression.learned if self.expression else any(map(is_of_parameters, self.nodes.values()))
 
     @property
     def function(self) -> Callable[[Tensor], Any] | None:
-        """What the activation computes, or None where that is learned, random, or depends on other tensors."""
+        """What the activation computes, or None where that is learned, random, or depends on other values."""
         function = self.original
+        if any(each is ... for each in tree_leaves(self.further)) or len({repr(c[:2]) for c in self.further}) > 1:
+            return None
         if function is None or self.kind == "rrelu" or self.fixed is not None or self.learned:
             return None
         return lambda x: function(x.clone())
@@ -236,6 +257,8 @@ class FlowGraph:
         self._activations: dict[int, Activation | None] = {}
         self._feeds: dict[int, bool] = {}
         self._shared: dict[Node, list[Node]] = {}
+        self._further: dict[int, list[tuple[Traced, Place, Further | None]]] = {}
+        self._names: set[str | None] | None = None
         self.traced = trace(model, lambda module: self.activation(module) is not None)
         self.callers: dict[tuple[int, bool], list[tuple[Traced, Node]]] = {}
         self.reads: set[int] = set()
@@ -257,6 +280,8 @@ class FlowGraph:
             unlisted = doubts(traced.module, registered) if traced.error else ()
             if any(each is None or self._is_chosen(Activation(each.kind, default=each.default)) for each in unlisted):
                 self.doubtful.append(traced.name or "(the model)")
+            for called, place, beside in calls if traced.error or traced.keeps_code else ():
+                self._further.setdefault(id(called), []).append((traced, place, beside))
             traced.keeps_code = traced.keeps_code or any(
                 _is_call(e.place) and self.chosen(_expression_site(traced, e, "")) for e in traced.expressions
             )
@@ -285,12 +310,11 @@ class FlowGraph:
             elif node.op == "get_attr":
                 self.reads.add(id(module.get_submodule(str(node.target).rpartition(".")[0])))
 
-    def _unseen(self, traced: Traced, calls: set[tuple[str, Place]]) -> set[int]:
+    def _unseen(self, traced: Traced, calls: Calls) -> set[int]:
         """The layers and activations that a forward with fixed arguments also has where its graph does not show it."""
-        shown = {(str(node.target), place_of(node)) for _, node in traced.nodes() if node.op == "call_module"}
-        children = traced.module._modules
-        called = [children[name] for name, place in calls if name in children and (name, place) not in shown]
-        layers = {id(child) for child in called if child and (is_affine(child) or self.activation(child) is not None)}
+        shown = {place_of(node) for _, node in traced.nodes() if node.op == "call_module"}
+        called = [child for child, place, _ in calls if place not in shown]
+        layers = {id(child) for child in called if is_affine(child) or self.activation(child) is not None}
         hidden = {id(e) for e in traced.expressions if not any(_members(traced, e).values())}
         return layers | hidden if traced.fixed and not traced.error else set()
 
@@ -339,14 +363,43 @@ class FlowGraph:
         by_node = {node: s for traced in self.live for s in self._own_sites(traced) for node in s.nodes.values()}
         called = list(dict.fromkeys(by_node[node] for node in self._in_order() if node in by_node))
         slots = {*self.aliases, *(site.slot for site in called if site.module is not None)}
-        named = {id(site.module) for site in called} - self.open
-        held = [
-            site
-            for site in self._walk()
-            if (site.owner.module, site.target) not in slots
-            and not (id(site.module) in named and site.owner.error == UNCALLED)  # a second name, never called by
-        ]
+        held = [site for site in self._walk() if (site.owner.module, site.target) not in slots]
+        unread = {site for site in held if self._is_unread(site)}
+        named = {id(site.module) for site in (*called, *held) if site not in unread}
+        held = [site for site in held if site not in unread or id(site.module) not in named]
+        for site in (*called, *held):
+            self.note_further(site)
         return called + held + self._unplaced(called, held)
+
+    def _is_unread(self, site: Site) -> bool:
+        """Whether no forward calls a module by this name; another name of it may be called."""
+        if site.owner.error == UNCALLED and id(site.module) not in self.open:
+            return True
+        if site.nodes or id(site.owner.module) not in self.traced or isinstance(site.owner.module, nn.Sequential):
+            return False
+        if self._names is None:
+            kinds = {type(traced.module) for traced in self._forwards()}
+            own = [read_names(kind) for kind in kinds if kind.forward is not nn.Sequential.forward]
+            self._names = {None} if None in own else {name for names in own for name in names or ()}
+        return None not in self._names and site.target not in self._names
+
+    def places(self, site: Site) -> list[Place]:
+        """Where the forward that holds an activation calls it by this name, as far as its source tells."""
+        names = called_names(type(site.owner.module))
+        written = [place for traced, place, _ in self._further.get(id(site.module), []) if traced is site.owner]
+        return list(dict.fromkeys(place for place in written if names.get(place, site.target) == site.target))
+
+    def note_further(self, site: Site) -> None:
+        """What an activation is called with beside its input; one that other data decide about stays."""
+        calls = [further(node) for node in site.nodes.values() if site.module is not None]
+        if not calls or site.owner.keeps_code:
+            written = self._further.get(id(site.module), [])
+            calls = [beside for _, place, beside in written if site.nodes or site.place in (None, place)]
+        site.further = [call for call in calls if call is not None]
+        if None in calls:
+            site.fixed = (
+                "it is called with other data beside its input, which a new one would not take: apply those after it"
+            )
 
     def _unplaced(self, called: list[Site], held: list[Site]) -> list[Site]:
         """The expressions in forwards that keep their code and that no graph shows; what is out of reach of all."""
@@ -428,11 +481,6 @@ class FlowGraph:
             if not name:
                 return UNCALLED
             name = name.rpartition(".")[0]
-
-    def passed_by_name(self) -> set[str]:
-        """The names by which forwards that keep their code pass the one argument of a call."""
-        kinds = {type(traced.module) for traced in self._forwards() if traced.error or traced.keeps_code}
-        return {name for kind in kinds for name in passed_by_name(kind)}
 
     def blind(self) -> list[Traced]:
         """The modules whose forward could not be traced."""
@@ -709,7 +757,7 @@ class FlowGraph:
     def _describe(self, value: Value, module: nn.Module | None) -> str:
         node = value.node
         if module is not None:
-            return f"{node.target} ({type(module).__name__})"
+            return f"{node.target} ({written_class(module)})"
         if node.op == "placeholder":
             return f"the input of {value.owner.name or 'the model'}"
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
@@ -875,6 +923,10 @@ class _Names:
             numbered = name if count == 1 else f"{name}_{count - 1}"
             if not hasattr(self._module, numbered) and (id(self._module), numbered) not in self._taken:
                 return numbered
+
+
+def _with(function: Callable[..., Any], further: Further) -> Callable[[Tensor], Any]:
+    return lambda x: function(x, *further.args, **further.kwargs)
 
 
 def _call_activation(node: Node) -> Activation | None:

@@ -274,19 +274,28 @@ class Formulas:
             end -= 1
 
     def _known(self, path: list[Step], end: int) -> Formula | None:
-        """The longest row of links that computes an activation of torch; one that is listed by itself is not meant."""
+        """The shortest row of links that computes an activation of torch; one that is listed by itself is not meant."""
         if path[end].name in _COPIES or (end == 1 and path[1].role is not None):
             return None
-        for start in range(end):
+        for start in reversed(range(end)):
             if any(_is_bent(path[i], path[i + 1]) for i in range(start, end)):
                 formula = Formula("", path[start], path[end])
-                answer = self._answer(formula)
-                kind = None if answer is None else answer.kind
+                kind = self._kind(formula)
                 if kind == "relu" and formula(_OUTSIDE).tolist() != [0.0, 1e6]:
                     continue  # a bound of boxes, or an epsilon
+                if (
+                    kind is not None
+                    and not formula.closed
+                    and kind == self._kind(Formula("", path[start], path[end - 1]))
+                ):
+                    return None  # the last link adds nothing (`relu(h).abs()`), and others read what is before it
                 if kind is not None:
                     return Formula(kind, path[start], path[end])
         return None
+
+    def _kind(self, formula: Formula) -> str | None:
+        answer = self._answer(formula) if formula.top is not formula.source else None
+        return None if answer is None else answer.kind
 
     def _unknown(self, path: list[Step], end: int) -> Formula | None:
         """A formula that computes no activation of torch; None where it is mere arithmetic."""
@@ -319,9 +328,11 @@ class Formulas:
         return answer is not None and answer.continuous
 
     def _is_default(self, formula: Formula) -> bool:
-        """Whether a formula is an activation of hidden layers, since it has one inside, and not a gate."""
+        """Whether a formula is an activation of hidden layers, by what it computes or since it has one inside."""
         answer = self._answer(formula)
-        return answer is not None and not answer.gate and any(part.role == "whole" for part in formula.parts)
+        if answer is None or answer.gate:
+            return False
+        return answer.rectifies or any(part.role == "whole" for part in formula.parts)
 
     def _answer(self, formula: Formula) -> Elementwise | None:
         parts = formula.parts

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -221,6 +221,11 @@ class HeldFunction(nn.Module):
         return str(getattr(inner, "__name__", type(inner).__name__)).strip("<>")
 
 
+def written_class(module: nn.Module) -> str:
+    """How a network writes a module: by its class, or as the function that it stands for."""
+    return f"{module.name}()" if isinstance(module, HeldFunction) else type(module).__name__
+
+
 _LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 
@@ -280,15 +285,31 @@ def is_of_parameters(node: Node) -> bool:
     return any(each is not call_input(node) for each in node.all_input_nodes)
 
 
+class Further(NamedTuple):
+    """What a call passes beside its input (`...`: a number that is not known before), and the name of the input."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    name: str = ""
+
+
+def further(node: Node) -> Further | None:
+    """What a call passes beside its input; None where other values than parameters and buffers are among it."""
+    others = {each: each.meta.get("value") for each in node.all_input_nodes if each is not call_input(node)}
+    if any(value is None for value in others.values()):
+        return None
+    by_name = {name: value for name, value in node.kwargs.items() if value is not call_input(node)}
+    args, kwargs = map_arg((tuple(node.args[1:]), by_name), others.__getitem__)
+    return Further(args, kwargs, "" if node.args else next(iter(node.kwargs), ""))
+
+
 def call_as_function(node: Node) -> Callable[[Tensor], Any] | None:
     """The function of one tensor that this call computes, or None where it computes with others, parameters aside."""
-    known = {each: each.meta.get("value") for each in node.all_input_nodes if each is not call_input(node)}
-    if any(value is None for value in known.values()):
+    beside, target = further(node), node.target
+    if beside is None:
         return None
-    args = map_arg(tuple(node.args[1:]), known.__getitem__)
-    settings = map_arg({name: value for name, value in node.kwargs.items() if name != "input"}, known.__getitem__)
-    target: Any = node.target
-    return lambda x: (getattr(x, target) if isinstance(target, str) else partial(target, x))(*args, **settings)
+    function: Any = (lambda x, *a, **k: getattr(x, target)(*a, **k)) if isinstance(target, str) else target
+    return lambda x: function(x, *beside.args, **beside.kwargs)
 
 
 def call_input(node: Node) -> Any:

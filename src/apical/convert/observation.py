@@ -36,6 +36,7 @@ from apical.convert.kinds import (
     function_kind,
     is_affine,
     is_ours,
+    written_class,
 )
 from apical.convert.probe import called_alone
 from apical.convert.source import (
@@ -113,7 +114,8 @@ class _Frame:
     blind: bool
     whole: bool = False
     called: int = 0
-    running: set[int] = field(default_factory=set)
+    running: dict[int, set[Place | None]] = field(default_factory=dict)
+    """The places of an expression that have run; one that runs again begins another call of it."""
 
 
 @dataclass(eq=False)
@@ -147,6 +149,7 @@ class Observation:
             if site.nodes or site.module is None or not places or None in places:
                 done.append(site)
                 continue
+            places += [place for place in self.network.places(site) if place not in places]  # what did not run
             site.place = places[0]
             done.append(site)
             for number, place in enumerate(places[1:], start=2):
@@ -154,6 +157,8 @@ class Observation:
                 self.calls[other] = [call for call in self.calls[site] if call[0] == place]
                 done.append(other)
             self.calls[site] = [call for call in self.calls[site] if call[0] == places[0]]
+            for each in done[-len(places) :]:
+                self.network.note_further(each)
         return done
 
     def feed(self, site: Site) -> tuple[nn.Module, nn.Module | None, int] | str:
@@ -200,7 +205,7 @@ class Observation:
         elif maker in _NORMS and norm is None and isinstance(owner, NORMS) and record.sources:
             yield from self._search(record.sources[0], owner, owner, sums, ends)  # a norm whose class activates too
         else:
-            name = maker if isinstance(maker, str) else type(maker).__name__
+            name = maker if isinstance(maker, str) else written_class(maker)
             ends.append("a sum" if name == "+" else name)
 
 
@@ -276,7 +281,8 @@ class _Watch(TorchFunctionMode):
             self.steps.see(x, made)
         kind = function_kind(_METHODS.get(func, func), args, kwargs or {}) if inputs else None
         if inputs:
-            self.look(kind, inputs[0], sources[0])
+            data = next((i for i, x in enumerate(inputs) if not self.steps.is_weight(x)), 0)
+            self.look(kind, inputs[data], sources[data])
         if func in _LEAVING:
             self._leave(_LEAVING[func], inputs[0])
         whole = self._whole(kind, func, args, kwargs or {}) if kind is not None else None
@@ -300,9 +306,9 @@ class _Watch(TorchFunctionMode):
     def _leave(self, name: str, x: Tensor) -> None:
         """A value leaves torch: list it, unless it is no number computed from the inputs, or only decides or counts."""
         frame = self.frames[-1]
-        place, computed_with = taking_place(frame.known, sys._getframe(2))
+        place, name = taking_place(frame.known, sys._getframe(2), name)
         key, listed = (id(frame.module), place), self.observed.taken
-        if computed_with and x.is_floating_point() and self.steps.is_data(x) and not frame.inside:
+        if name and self.steps.is_number(x) and not frame.inside:
             known = [site for site in self.network.leaving if (id(site.owner.module), site.place) == key]
             site = listed.get(key) or next(iter(known), None)
             listed[key] = site or self._stray(frame.module, Activation(name), leaves_by(name, place))
@@ -334,9 +340,11 @@ class _Watch(TorchFunctionMode):
         for written in frame.expressions:
             assert written.expression is not None
             if written.expression.place.holds(place) and not written.expression.source.holds(place):
-                if id(written) not in frame.running:
+                ran = frame.running.setdefault(id(written), set())
+                if not ran or (place in ran and place and not place.helper):
                     self._note(written, x, place, record)
-                frame.running.add(id(written))
+                    ran.clear()
+                ran.add(place)
                 return
         frame.running.clear()
         if kind is None or (not frame.expressions and self._called(frame, x, record)):
@@ -380,18 +388,20 @@ class _Watch(TorchFunctionMode):
         self.observed.cleared = {whole for whole in wholes if whole is not None and whole.suspected}
         for own in self.listed.values():
             own[:] = self.network.clear(own, self.observed.cleared)
-        for formula in self.formulas.formulas():
+        noted = set(self.observed.calls)
+        for formula in reversed([*self.formulas.formulas()]):  # in the order in which they ran
             module, place = formula.top.origin
             listed = self.listed.setdefault(id(module), [])
-            site = next((site for site in listed if _same_formula(site, formula.kind, place)), None)
+            same = [site for site in listed if _same_formula(site, formula.kind, place)]
+            site = min(same, key=lambda site: len(self.observed.calls.get(site, ())), default=None)
             if site is None:
                 what = out_of_reach(formula.words(place or " outside its class"), formula.kind)
                 site = self._stray(module, Activation(formula.kind, default=formula.default), what)
                 site.place = place
                 listed.append(site)
                 self.observed.strays.append(site)
-            if site not in self.observed.calls and formula.source.seen is not None:
-                self.observed.calls[site] = [(place, formula.source.seen)]
+            if site not in noted and formula.source.seen is not None:
+                self.observed.calls.setdefault(site, []).append((place, formula.source.seen))
             parts = [(part.name, part.origin[1]) for part in formula.parts if part.role]
             for other in listed:
                 if other is not site and other.part_of is None and not other.nodes:
@@ -430,6 +440,7 @@ class _Watch(TorchFunctionMode):
         self.calling = True  # of the module itself, to know it
         activation = self.network.activation(module) if inputs else None
         self.calling = False
+        self.frames[-1].running.clear()
         frame, whole = self._enter(module, activation, inputs, record), None
         if activation is not None:
             function = partial(called_alone, module)
@@ -440,7 +451,9 @@ class _Watch(TorchFunctionMode):
         finally:
             self.frames.pop()
         if whole is not None:
+            self.calling = True  # of its shape, to note it
             whole(result)
+            self.calling = False
         layer = activation is not None or is_affine(module) or self.network.is_norm(module)
         if layer and isinstance(result, Tensor) and record is not None:
             self.records[result] = Record(module, (record,))
@@ -513,7 +526,7 @@ class _Watch(TorchFunctionMode):
 def _same_formula(site: Site, kind: str, place: Place | None) -> bool:
     """Whether a site that is listed is the formula of this kind that ends at `place`."""
     if site.place is None or place is None:
-        return site.fixed is not None and site.kind in (kind, FORMULA)
+        return bool(site.fixed or site.formula) and site.kind in (kind, FORMULA)
     source = site.expression.source if site.expression is not None else None
     whole = site.fixed is not None or site.formula is not None or source is not None
     return whole and site.place.holds(place) and not (source and source.holds(place))
@@ -531,9 +544,10 @@ class _Steps:
         """Whether this is a parameter, or computed from parameters number by number."""
         return isinstance(tensor, nn.Parameter) or tensor in self.weights
 
-    def is_data(self, tensor: Tensor) -> bool:
-        """Whether this is an input, or computed from inputs."""
-        return self._step(tensor) is not None
+    def is_number(self, tensor: Tensor) -> bool:
+        """Whether this is a floating-point input, or computed from such."""
+        step = self._step(tensor)
+        return step is not None and (tensor.is_floating_point() or step.base is not None)
 
     def start(self, tensors: Any) -> None:
         """The inputs of the model."""

@@ -19,6 +19,8 @@ from apical.nn.unit import Unit
 Filter = Callable[[str, nn.Module], bool]
 FILTERED = "filter_fn leaves it out"
 NOT_ASKED = "it is not among the kinds to convert"
+PER_CHANNEL = "one value per channel needs the layer's"
+BASAL = "it is the basal activation of a pyramidal neuron"
 Form = Literal["swap", "neuron", "fuse", "branch", "wire", "keep"]
 
 
@@ -161,9 +163,9 @@ def _standard(network: FlowGraph, site: Site, unit: Unit) -> Decision:
     if site.fixed is not None:
         return Decision(site, "keep", site.fixed)
     if is_basal(network, site):
-        return Decision(site, "keep", "it is the basal activation of a pyramidal neuron")
+        return Decision(site, "keep", BASAL)
     written_out = site.module is None and (bool(site.nodes) or site.expression is not None)
-    reason = why_not_rewritten(site) if written_out or rewires(site) else None
+    reason = why_not_rewritten(site) if written_out else None
     if reason:
         return Decision(site, "keep", reason)
     decision = Decision(site, "swap")
@@ -177,23 +179,16 @@ def _with_width(network: FlowGraph, decision: Decision) -> Decision:
     if not isinstance(fed, str) and any(feed.moves for feed in fed[0].values()):
         fed = "values are rearranged before it"
     if isinstance(fed, str):
-        return Decision(decision.site, "keep", f"one value per channel needs the layer's width, but {fed}")
+        return Decision(decision.site, "keep", f"{PER_CHANNEL} width, but {fed}")
     return Decision(decision.site, "swap", feeds=fed[0], affine=fed[1], norm=fed[2])
 
 
 def _with_channels(decision: Decision) -> Decision:
     """One value per channel needs the channels where the layer has them."""
     if any(feed.moves for feed in decision.feeds.values()):
-        reason = "one value per channel needs the layer's channels, but values are rearranged before it"
+        reason = f"{PER_CHANNEL} channels, but values are rearranged before it"
         return Decision(decision.site, "keep", reason)
     return decision
-
-
-def rewires(site: Site) -> bool:
-    """Whether replacing a module does not do: it is called with more than its input, or by a name of its own."""
-    if site.module is None or not site.nodes:
-        return False
-    return any(len(node.args) != 1 or node.kwargs for node in site.nodes.values())
 
 
 def is_basal(network: FlowGraph, site: Site) -> bool:
@@ -234,7 +229,7 @@ def _pyramidal(network: FlowGraph, sites: list[Site], site: Site, observed: Feed
     if site.fixed is not None:
         return Decision(site, "keep", site.fixed)
     if is_basal(network, site):
-        return Decision(site, "keep", "it is the basal activation of a pyramidal neuron")
+        return Decision(site, "keep", BASAL)
     if is_transformer_layer(site.owner.module):
         return Decision(site, "fuse", affine=site.owner.module.linear1)  # type: ignore[arg-type]
     if site.nodes and type(site.owner.module) is Neuron:
@@ -288,7 +283,11 @@ def _why_no_wire(
 
 def takes_slot(network: FlowGraph, sites: list[Site], site: Site) -> bool:
     """Whether the activation is a module of its own, called in this one place: another can stand there instead."""
-    if site.module is None or rewires(site) or id(site.module) in site.owner.unseen:
+    if (
+        site.module is None
+        or id(site.module) in site.owner.unseen
+        or (not site.nodes and len(network.places(site)) > 1)
+    ):
         return False
     return sum(other.module is site.module for other in sites) == 1 and network.slots(site.module) == 1
 

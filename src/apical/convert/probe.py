@@ -31,12 +31,14 @@ class Elementwise:
     """An elementwise function: the kind that computes the same, if there is one, and whether it is a gate.
 
     A gate goes from one level to another, as the sigmoid does, or only jumps, as what rounds: an activation of hidden
-    layers seldom. What jumps is not `continuous`: a rounding, a bucket, or a neuron that spikes.
+    layers seldom. What jumps is not `continuous`: a rounding, a bucket, or a neuron that spikes. What `rectifies` is 0
+    at 0 and has another slope far to the right than far to the left, as the ReLU and x * sigmoid(2x) have.
     """
 
     kind: str | None
     gate: bool
     continuous: bool = True
+    rectifies: bool = False
 
 
 def elementwise(function: Function, widths: tuple[int, ...] = (3,)) -> Elementwise | None:
@@ -91,7 +93,9 @@ def _ask(function: Function, shape: tuple[int, ...]) -> Elementwise | bool | Non
         return False
     table, far = _curve(function, shape, POINTS), _curve(function, shape, FAR)
     gate = _is_gate(far) or _is_piecewise_constant(function, shape)
-    return Elementwise(_known(table), gate, _is_continuous(function, shape))
+    at_zero = _curve(function, shape, torch.zeros(1, dtype=torch.float64))
+    rectifies = far is not None and at_zero is not None and _is_gate(far / FAR) and abs(at_zero.item()) < 1e-6
+    return Elementwise(_known(table), gate, _is_continuous(function, shape), rectifies)
 
 
 def _pair(function: Function, shape: tuple[int, ...]) -> tuple[Tensor, ...] | None:

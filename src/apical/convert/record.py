@@ -92,6 +92,7 @@ class Recorded:
                 if site.nodes or site.module is None or "place" not in entry:
                     continue
                 other.place = _absolute(site.owner.module, entry["place"])
+                self.network.note_further(other)
                 if other is not site:
                     done.append(other)
         return done

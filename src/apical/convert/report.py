@@ -15,7 +15,7 @@ from apical.convert.branch import ApicalBranch, WiredNeuron
 from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import DEFAULT_KINDS, is_ours
 from apical.convert.observation import Share
-from apical.convert.plan import FILTERED, NOT_ASKED, Decision
+from apical.convert.plan import BASAL, FILTERED, NOT_ASKED, PER_CHANNEL, Decision
 from apical.convert.record import ATTRIBUTE, local_units
 from apical.convert.source import LEAVES, make_a_module
 from apical.errors import ConversionError
@@ -240,14 +240,19 @@ def _after(decision: Decision, made: dict[Decision, nn.Module], unit: Unit) -> s
 def nothing_to_convert(network: FlowGraph, decisions: list[Decision], unit: Unit, *, has_inputs: bool) -> str:
     """The sentence for a model without activations of the kinds asked for."""
     call = f"convert_(model, {str(unit)!r}"
-    others = Counter(decision.site.kind for decision in decisions if decision.site.fixed is None)
+    others = Counter(d.site.kind for d in decisions if d.site.fixed is None and d.site.part_of is None)
     if others:
         listed = ", ".join(f"{count} {kind}" for kind, count in others.items())
         wanted = ", ".join(repr(kind) for kind in others)
-        asked = ", ".join(DEFAULT_KINDS if network.selection.kinds is None else network.selection.kinds)
-        return f"no activation of the kinds {asked} was found, but {listed}: {call}, kinds=[{wanted}])"
+        kinds = DEFAULT_KINDS if network.selection.kinds is None else network.selection.kinds
+        parts = {
+            f"{d.site.name} is a part of {d.site.part_of.name}": d for d in decisions if d.site.part_of is not None
+        }
+        inside = "; ".join(text for text, d in parts.items() if d.site.kind in kinds)
+        asked = f"no activation of the kinds {', '.join(kinds)} was found{f' by itself ({inside})' if inside else ''}"
+        return f"{asked}, but {listed}: {call}, kinds=[{wanted}])"
     if any(is_ours(module) for module in network.model.modules()):
-        return f"every activation of the model is apical's already: build it anew, or report.undo(), then {call})"
+        return _converted_already(call)
     inside = "".join(f"; {d.site.label}: {d.reason}" for d in decisions)
     if network.blind() and not has_inputs:
         inside += f"; {network.blind()[0].error}, and example_inputs=... would show what runs there"
@@ -257,14 +262,25 @@ def nothing_to_convert(network: FlowGraph, decisions: list[Decision], unit: Unit
     )
 
 
+def _converted_already(call: str) -> str:
+    return f"every activation of the model is apical's already: build it anew, or report.undo(), then {call})"
+
+
 def nothing_converted(decisions: list[Decision], unit: Unit, *, has_inputs: bool) -> str:
     """The sentence for a model whose activations all have to stay."""
-    asked = [decision for decision in decisions if decision.asked]
+    asked = [decision for decision in decisions if decision.asked and decision.reason != BASAL]
+    if not asked:
+        return _converted_already(f"convert_(model, {str(unit)!r}")
     number = "the one activation" if len(asked) == 1 else f"none of the {len(asked)} activations"
     why = f"{asked[0].site.label}: {asked[0].reason}"
     no = "not " if len(asked) == 1 else ""
+    if asked[0].reason.startswith(PER_CHANNEL):
+        wider = str(unit.with_(scope="layer"))
+        return f"{number} {'cannot' if no else 'can'} be converted ({why}): convert_(model, {wider!r})"
     if all(decision.site.fixed is not None for decision in asked) or not unit.pyramidal:
-        what, advice = why.partition(": make it a module")[0], make_a_module(asked[0].site.kind)
+        what, _, advice = (
+            why.rpartition(": ") if ": " in asked[0].reason else (why, "", make_a_module(asked[0].site.kind))
+        )
         call = f"convert_(model, {str(unit)!r})"
         return f"{number} {'cannot' if no else 'can'} be converted ({what}): {advice}, then {call}"
     if not has_inputs and any("example_inputs" in decision.reason for decision in asked):

@@ -28,6 +28,7 @@ from apical.convert.kinds import (
     ALL_KINDS,
     FUNCTIONS,
     GATES,
+    Further,
     class_kind,
     is_clamp,
     module_kind,
@@ -74,6 +75,8 @@ class Expression:
     """Whether it is chosen without being asked for, whatever its kind."""
     formula: bool = False
     """Whether it is more than one call of torch."""
+    learned: bool = False
+    """Whether a parameter is a part of it."""
 
 
 @dataclass(frozen=True)
@@ -160,18 +163,31 @@ def called_names(kind: type[nn.Module]) -> dict[Place, str]:
 _CALLED: dict[type[nn.Module], dict[Place, str]] = {}
 
 
-def passed_by_name(kind: type[nn.Module]) -> set[str]:
-    """The names by which calls in the methods of a class pass their one argument."""
-    calls = [n for method in methods(kind).values() for n in ast.walk(method.tree) if isinstance(n, ast.Call)]
-    return {call.keywords[0].arg or "" for call in calls if not call.args and len(call.keywords) == 1}
+Calls = list[tuple[nn.Module, "Place", Further | None]]
+"""Of each call of a module: the module, the place, and what is passed beside the input; None where that may be data."""
 
 
-def parameter_names(function: Any) -> set[str]:
-    """The names of the arguments that a function takes; torch's own functions without a signature take `input`."""
+def read_names(kind: type[nn.Module]) -> set[str] | None:
+    """The attributes that the methods of a class read; None where their source does not tell, or names are made."""
+    names: set[str] = set()
+    for method in methods(kind).values() if "forward" in methods(kind) else ():
+        names |= {node.attr for node in ast.walk(method.tree) if isinstance(node, ast.Attribute)}
+        names |= {node.id for node in ast.walk(method.tree) if isinstance(node, ast.Name)}
+    return None if not names or names & _LISTING else names
+
+
+_LISTING = {
+    "children", "named_children", "modules", "named_modules", "_modules", "get_submodule", "getattr", "vars",
+    "__getattr__", "__dict__", "super",
+}  # fmt: skip
+
+
+def first_parameter(function: Any) -> str:
+    """The name of the argument that is the input; torch's own functions without a signature call it so."""
     try:
-        return set(inspect.signature(function).parameters)
+        return next(iter(inspect.signature(function).parameters), "input")
     except ValueError:
-        return {"input"}
+        return "input"
 
 
 def _is_own(node: ast.AST, own: str) -> bool:
@@ -298,8 +314,8 @@ def codes(kind: type[nn.Module]) -> dict[CodeType, str]:
     return known
 
 
-LEAVING = ("item", "tolist", "numpy", "__float__", "__array__")
-"""Methods of a tensor that give its numbers to Python."""
+LEAVING = ("item", "tolist", "numpy", "__float__", "__array__", "__bool__")
+"""Methods of a tensor that give its numbers to Python; the last where `max` and `min` ask which is larger."""
 
 LEAVES = "a value leaves torch"
 
@@ -309,21 +325,31 @@ def leaves_by(name: str, place: Place) -> str:
     return f"{LEAVES} by {name}(){place}, and what Python makes of it is not seen: compute it with torch"
 
 
-def taking_place(known: dict[CodeType, str], frame: FrameType | None) -> tuple[Place, bool]:
-    """The expression that takes a value from torch, in a method or elsewhere, and whether Python may compute on it."""
+def taking_place(known: dict[CodeType, str], frame: FrameType | None, name: str) -> tuple[Place, str]:
+    """The expression that takes a value from torch, and by what; empty where Python computes nothing from it."""
     while frame is not None and str(frame.f_globals.get("__name__")).startswith(("torch.", "apical.")):
         frame = frame.f_back
     assert frame is not None  # somebody's code called the model
     code = frame.f_code
     line, end_line, column, end_column = list(code.co_positions())[frame.f_lasti // 2]
     place = Place(known.get(code, code.co_name), line or 0, column or 0, end_line or 0, end_column or 0)
-    return place, (line, column, end_line, end_column) not in _deciding(code.co_filename)
+    deciding, picking = _deciding(code.co_filename)
+    if name == "bool":
+        name = picking.get((line, column, end_line, end_column), "")
+    return place, name if (line, column, end_line, end_column) not in deciding else ""
+
+
+Positions = dict[tuple[int | None, ...], str]
 
 
 @cache
-def _deciding(file: str) -> frozenset[tuple[int | None, ...]]:
-    """The positions in a file of expressions that decide, count, select or are shown: no forward computes with them."""
+def _deciding(file: str) -> tuple[Positions, Positions]:
+    """The positions in a file of expressions that decide, count, select or are shown, and of those that pick.
+
+    No forward computes with the former. The latter are Python's `max` and `min`: a ReLU, perhaps.
+    """
     parts: list[ast.AST] = []
+    picking: list[ast.AST] = []
     for node in ast.walk(_file(file)):
         if isinstance(node, (ast.Compare, ast.Assert, ast.Raise, ast.JoinedStr)):
             parts.append(node)
@@ -331,13 +357,18 @@ def _deciding(file: str) -> frozenset[tuple[int | None, ...]]:
             parts.append(node.test)
         elif isinstance(node, ast.Subscript):
             parts.append(node.slice)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SHOWING:
-            parts.append(node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in (*_SHOWING, *_PICKING):
+            (parts if node.func.id in _SHOWING else picking).append(node)
     inner = [node for part in parts for node in ast.walk(part) if isinstance(node, ast.expr)]
-    return frozenset((node.lineno, node.col_offset, node.end_lineno, node.end_col_offset) for node in inner)
+    return {_position(node): "" for node in inner}, {_position(node): node.func.id for node in picking}  # type: ignore[attr-defined]
+
+
+def _position(node: Any) -> tuple[int | None, ...]:
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
 
 
 _SHOWING = ("bool", "int", "print", "range")
+_PICKING = {"max": max, "min": min}
 
 
 def running_place(known: dict[CodeType, str], frame: FrameType | None) -> Place | None:
@@ -353,16 +384,14 @@ def running_place(known: dict[CodeType, str], frame: FrameType | None) -> Place 
     return None
 
 
-def read(
-    module: nn.Module, registered: set[int], *, follow: bool
-) -> tuple[list[Expression], list[Mention], set[tuple[str, Place]]]:
+def read(module: nn.Module, registered: set[int], *, follow: bool) -> tuple[list[Expression], list[Mention], Calls]:
     """Every activation that the methods of `module` write out, in the order of the source, and those they mention.
 
     `registered` are the ids of the model's modules, which are known otherwise; `follow` asks for what statements
-    compute step by step. The third are the calls of `self.name`.
+    compute step by step. The third are the calls of registered modules.
     """
     if "forward" in vars(module):
-        return [], list(_hidden(module.forward, registered, "a forward that is set on the instance", set())), set()
+        return [], list(_hidden(module.forward, registered, "a forward that is set on the instance", set())), []
     known = methods(type(module))
     parts: list[Expression | Mention] = []
     if "forward" not in known:
@@ -380,7 +409,7 @@ def read(
     written = [part for part in parts if isinstance(part, Expression)]
     written.sort(key=lambda each: (each.place.method != "forward", each.place.line, each.place.column))
     mentions = list(dict.fromkeys(part for part in parts if isinstance(part, Mention)))
-    return written, mentions, {call for search in searches for call in search.calls}
+    return written, mentions, [call for search in searches for call in search.calls()]
 
 
 def doubts(module: nn.Module, registered: set[int]) -> Iterator[Mention | None]:
@@ -488,7 +517,7 @@ class Search:
     def __init__(self, module: nn.Module, method: Method, registered: set[int], seen: set[Any] | None = None) -> None:
         self.module, self.method, self.registered = module, method, registered
         self.callers: Callable[[], list[tuple[Search, ast.Call]]] = list
-        self.calls: list[tuple[str, Place]] = []
+        self.visited: list[ast.Call] = []
         self.outside, self.seen = seen is not None, seen if seen is not None else set[Any]()
         code, nodes = method.function.__code__, list(ast.walk(method.tree))
         stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
@@ -553,6 +582,11 @@ class Search:
             yield from self._block(node.body)
             yield from self._block(node.orelse)
             return
+        if isinstance(node, ast.IfExp) and (live := self.decided(node.test)) is not None:
+            yield from self._visit(node.body if live else node.orelse)
+            return
+        if isinstance(node, ast.Call):
+            self.visited.append(node)
         if isinstance(node, ast.Call) and self._is_of_weights(node):
             return
         expression = self._expression(node) if isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp)) else None
@@ -568,8 +602,6 @@ class Search:
             yield Mention(name, leaves_by(name, self.at(node)), place=self.at(node), leaves=True)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in self.scope:
             return  # its value is known where the name is read
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_own(node.func, self.method.self):
-            self.calls.append((node.func.attr, self.at(node)))
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load):
             known, value = self.resolve(node)
             if known:
@@ -582,13 +614,12 @@ class Search:
 
     def _leaves_torch(self, node: ast.Call) -> bool:
         """Whether a call takes numbers out of torch that may come from the inputs, for Python to compute with."""
-        position = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-        if position in _deciding(self.method.function.__code__.co_filename):
+        if _position(node) in _deciding(self.method.function.__code__.co_filename)[0]:
             return False
         return any(self._is_data(value) for value in self._taken(node))
 
     def _taken(self, node: ast.AST) -> list[ast.expr]:
-        """What a call takes out of torch: by a tensor's method, by `float`, or by a function of math or numpy."""
+        """What a call takes out of torch: by a tensor's method, `float`, `max`, or a function of math or numpy."""
         if not isinstance(node, ast.Call):
             return []
         if _is_leaving(node):
@@ -631,9 +662,73 @@ class Search:
         inner = getattr(node, "func", None) or getattr(node, "value", None)  # of a call, an item or an attribute
         return bool(self._taken(node)) or (inner is not None and self._has_left(inner, above))
 
+    def calls(self) -> "Calls":
+        """The calls of registered modules that can run."""
+        return [
+            (each, self.at(call), self.further(call, each)) for call in self.visited for each in self.called(call.func)
+        ]
+
+    def called(self, function: ast.AST, above: frozenset[str] = frozenset()) -> list[nn.Module]:
+        """The registered modules that a call of this may call: `self.act`, one of `self.acts`, what a name holds."""
+        if isinstance(function, ast.Name):
+            values = self.given.get(function.id, []) if function.id not in above else []
+            return [module for value in values for module in self.called(value, above | {function.id})]
+        own, *path = ast.unparse(function).split(".")
+        value: Any = self.module if own == self.method.self and path else None
+        for name in path:
+            value = getattr(value, name, None)
+        if isinstance(value, nn.Module):
+            parts = [*value.children()] if isinstance(value, (nn.Sequential, nn.ModuleList, nn.ModuleDict)) else []
+            return [value, *parts]
+        inner: list[ast.AST] = []
+        if isinstance(function, ast.Call) and isinstance(function.func, ast.Name) and function.func.id in _ITERATING:
+            inner = [*function.args]
+        elif isinstance(function, ast.Call) and isinstance(function.func, ast.Attribute):
+            inner = [function.func.value] if function.func.attr in ("values", "items", "get") else []
+        elif isinstance(function, (ast.Subscript, ast.IfExp, ast.List, ast.Tuple)):
+            inner = _holding(function)
+        return [module for part in inner for module in self.called(part, above)]
+
+    def further(self, call: ast.Call, called: nn.Module) -> Further | None:
+        """What a call of a module passes beside its input; None where data may be among it."""
+        names = [str(each.arg) for each in call.keywords]
+        first = first_parameter(getattr(called, "function", called.forward))
+        first = "" if call.args else first if first in names else "".join(names[:1])
+        by_name = {str(each.arg): each.value for each in call.keywords if each.arg != first}
+        values: list[Any] = []
+        for part in (*call.args[1:], *by_name.values()):
+            known, value = self._constant(part)
+            if not known and not self._is_number(part):
+                return None
+            values.append(value if known else ...)
+        number = len(values) - len(by_name)
+        further = dict(zip(by_name, values[number:], strict=True))
+        return Further(tuple(values[:number]), further, first)
+
+    def _is_number(self, node: ast.AST, above: frozenset[str] = frozenset()) -> bool:
+        """Whether a value is a number of Python's, known or not: a setting that changes, a count."""
+        if isinstance(node, ast.Name):
+            values = self.given.get(node.id, []) if node.id not in self.parameters | above else []
+            counted = bool(values) and all(self._is_number(value, above | {node.id}) for value in values)
+            return counted or node.id in self.numbers or self._is_constant(node)
+        if _is_own(node, self.method.self):
+            return isinstance(getattr(self.module, node.attr, None), (bool, int, float, str))  # type: ignore[attr-defined]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return node.func.id in ("len", "int", "float", "range")
+        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp)):
+            parts = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+            return all(self._is_number(part, above) for part in parts)
+        return isinstance(node, ast.Constant)
+
+    def _constant(self, node: ast.expr) -> tuple[bool, Any]:
+        weight = self.weight(node)
+        return self.resolve(node) if weight is None else (True, weight)
+
     def weight(self, node: ast.expr) -> Tensor | None:
-        """The parameter that `self.name` is."""
-        return self.module._parameters.get(node.attr) if _is_own(node, self.method.self) else None  # type: ignore[attr-defined]
+        """The parameter or buffer that `self.name` is, unless a method sets it."""
+        if not _is_own(node, self.method.self) or node.attr in self.changing:  # type: ignore[attr-defined]
+            return None
+        return {**self.module._parameters, **self.module._buffers}.get(node.attr)  # type: ignore[attr-defined]
 
     def _is_of_weights(self, node: ast.Call) -> bool:
         """Whether a call works on parameters and constants alone, as `F.relu(self.scale)` does."""
@@ -743,7 +838,10 @@ class Search:
         if answer is None:
             return None
         leaf, kind, role, function = answer
-        default = isinstance(called, nn.Module) and kind not in ALL_KINDS and role == "whole"
+        default = kind not in ALL_KINDS and role == "whole"
+        if default and not isinstance(called, nn.Module):  # as what a graph computes step by step
+            asked = elementwise(function)
+            default = asked is not None and asked.rectifies
         return self._written(node, [leaf], kind, function, default=default, formula=called not in FUNCTIONS)
 
     def activation(self, node: ast.Call, callee: Any) -> tuple[ast.expr, str, Role, Callable[[Tensor], Any]] | None:
@@ -762,7 +860,8 @@ class Search:
         if not own and not _may_bend(callee):
             return None
         function = self._function(node, [leaf])
-        answer = elementwise(function)
+        sizes = [weight.numel() for part in ast.walk(node) if (weight := self.weight(part)) is not None]  # type: ignore[arg-type]
+        answer = elementwise(function, tuple(dict.fromkeys([*sizes, 3])))
         if answer is None:
             return None
         kind = FUNCTIONS.get(callee) if isinstance(callee, Hashable) else None
@@ -793,6 +892,7 @@ class Search:
             function=function,
             default=default,
             formula=formula,
+            learned=any(isinstance(self.weight(part), nn.Parameter) for part in ast.walk(node)),  # type: ignore[arg-type]
         )
 
     def _calls(self, node: ast.AST, leaves: set[Place]) -> list[Any]:
@@ -829,8 +929,8 @@ class Search:
         return None if None in nested else [leaf for leaves in nested for leaf in leaves or []]
 
     def _is_constant(self, node: ast.expr) -> bool:
-        known, value = self.resolve(node)
-        return known and (value is None or isinstance(value, (bool, int, float, str, torch.dtype)))
+        known, value = self._constant(node)
+        return known and (value is None or isinstance(value, (bool, int, float, str, torch.dtype, Tensor)))
 
     def callee(self, node: ast.Call) -> Any:
         """The function that a call calls, a tensor's method by its name; None where that is not known."""
@@ -897,18 +997,21 @@ class Search:
     def _function(self, node: ast.expr, leaves: list[ast.expr]) -> Callable[[Tensor], Any]:
         """The expression as a function of its input."""
         places = {self.at(leaf) for leaf in leaves}
+        weights: dict[str, Tensor] = {}
 
         class Holes(ast.NodeTransformer):
             def visit(hole, inner: ast.AST) -> Any:  # noqa: N805 - self is the search
                 if isinstance(inner, ast.expr) and self.at(inner) in places:
                     return ast.copy_location(ast.Name("_x", ast.Load()), inner)
+                if isinstance(inner, ast.expr) and (weight := self.weight(inner)) is not None:
+                    weights[name := f"_x{len(weights)}"] = weight
+                    return ast.copy_location(ast.Name(name, ast.Load()), inner)
                 return hole.generic_visit(inner)
 
         body = Holes().visit(_clone(node))
         code = compile(ast.fix_missing_locations(ast.Expression(body)), "<expression>", "eval")
-        return partial(
-            _evaluated, code, self.method.function.__globals__, {**self.scope, self.method.self: self.module}
-        )
+        local = {**self.scope, self.method.self: self.module}
+        return partial(_evaluated, code, self.method.function.__globals__, local, weights)
 
     def _may_be_pointwise(self, callee: Any) -> bool:
         """Whether a call may be part of an elementwise expression: of a function, or a module nobody registered."""
@@ -941,13 +1044,14 @@ _ITERATING = ("enumerate", "zip", "reversed", "iter", "list", "tuple")
 _TABLES: dict[int, tuple[Any, list[Mention]]] = {}
 """What the functions in a table apply, by the id of the table, which is kept."""
 
-_TAKING: dict[str, Any] = {"float": float, "complex": complex}
+_TAKING: dict[str, Any] = {"float": float, "complex": complex, **_PICKING}
 
 
 def _is_outside(function: Any) -> bool:
     """Whether a function computes outside of torch: Python's numbers, math, or numpy and what is built on it."""
     home = getattr(function, "__module__", None) or type(function).__module__
-    return function is float or function is complex or home.partition(".")[0] in ("math", "cmath", "numpy", "scipy")
+    taking = any(function is each for each in _TAKING.values())
+    return taking or home.partition(".")[0] in ("math", "cmath", "numpy", "scipy")
 
 
 def _numbers(arguments: ast.arguments) -> set[str]:
@@ -1014,8 +1118,12 @@ def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     return [(node.target, node.iter)] if isinstance(node, (ast.For, ast.comprehension)) else []
 
 
-def _evaluated(code: CodeType, names: dict[str, Any], local: dict[str, Any], x: Tensor) -> Any:
-    return eval(code, names, {**local, "_x": x})
+def _evaluated(
+    code: CodeType, names: dict[str, Any], local: dict[str, Any], weights: dict[str, Tensor], x: Tensor
+) -> Any:
+    """The value of an expression, with weights in the precision of the input."""
+    held = {n: w.detach().to(x) if w.is_floating_point() else w.to(x.device) for n, w in weights.items()}
+    return eval(code, names, {**local, **held, "_x": x})
 
 
 def _clone(node: Any) -> Any:

@@ -124,8 +124,17 @@ class Statements:
             self.names = {name: value for name, value in before.items() if not (loops and name in changed)}
             for statement in block:
                 self._block(statement.body if isinstance(statement, ast.ExceptHandler) else [statement])
+            self._read_later(changed)
+        self.names = before
+        self._read_later(changed)
         self.names = {name: value for name, value in before.items() if name not in changed}
         self.counted, self.outside = around
+
+    def _read_later(self, names: set[str]) -> None:
+        """What may be read behind a branch or loop under the names that it changes."""
+        for value in (self.names.get(name) for name in names):
+            if isinstance(value, Step):
+                value.ends.add("a later statement")
 
     def _assign(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):

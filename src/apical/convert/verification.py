@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from apical.convert.application import Application
-from apical.convert.branch import ApicalBranch, WiredNeuron
+from apical.convert.branch import ApicalBranch, InputAlone, WiredNeuron
 from apical.convert.observation import gpus, tried
 from apical.errors import ConversionError
 
@@ -112,6 +112,11 @@ def originals(application: Application) -> Iterator[None]:
             new, original = application.made[decision], application.originals[decision]
             assert original is not None
             called = new if decision.form == "swap" else application.basal.get(decision)
+            if decision.form == "swap" and decision.site.module is not None:  # each call with what else it passes
+                original = decision.site.module.forward
+                for hook in application.placed(decision)._forward_pre_hooks.values():
+                    if isinstance(hook, InputAlone):
+                        stack.enter_context(patch.object(hook, "others", True))
             if called is not None:
                 stack.enter_context(patch.dict(vars(called), forward=_Function(original).forward))
             for holder, name in _branches(new) if decision.form != "swap" else ():
@@ -127,9 +132,8 @@ class _Function(nn.Module):
         super().__init__()
         self.function = function
 
-    def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
-        (x,) = (*args, *kwargs.values())
-        return self.function(x.clone())
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return self.function(input.clone(), *args, **kwargs)
 
 
 def _branches(new: nn.Module) -> list[tuple[nn.Module, str]]:

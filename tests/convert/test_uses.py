@@ -1,0 +1,378 @@
+"""What a forward does beside its activations (guards, statistics, further arguments, second names) changes no row."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import apical
+from apical.errors import ConversionError
+
+
+class Network(nn.Module):
+    """One hidden layer with a ReLU; each network below reads its values, or writes it, in another way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.affine, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Any:
+        raise NotImplementedError
+
+
+class Guarded(Network):
+    def forward(self, x: Tensor) -> Any:
+        h = torch.relu(self.affine(x))
+        if h.abs().max() > 1e9:
+            raise ValueError
+        return self.last(h)
+
+
+class GuardedInALoop(Network):
+    def forward(self, x: Tensor) -> Any:
+        steps = 0
+        while steps < int(x.sum() < 1e9):
+            h = torch.relu(self.affine(x))
+            if h.abs().max() > 1e9:
+                raise ValueError
+            steps += 1
+        return self.last(h)
+
+
+class Halved(Network):
+    def forward(self, x: Tensor) -> Any:
+        h = torch.relu(self.affine(x))
+        while h.abs().max() > 1e9:
+            h = h / 2
+        return self.last(h)
+
+
+class Measured(Network):
+    def forward(self, x: Tensor) -> Any:
+        h = torch.relu(self.affine(x))
+        self.size = h.abs().mean().item()
+        return self.last(h)
+
+
+class Penalised(Network):
+    def forward(self, x: Tensor) -> Any:
+        h = torch.relu(self.affine(x))
+        return self.last(h), h.abs().sum(-1).mean()
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("kind", [Guarded, GuardedInALoop, Halved, Measured, Penalised])
+def test_what_only_looks_at_an_activation_is_no_part_of_it(kind: type[Network], shown: bool) -> None:
+    model, x = kind(), torch.randn(3, 4)
+    report = apical.convert_(model, "ada", example_inputs=x if shown else None)
+    assert [(row.kind, row.converted) for row in report.rows if row.kind != "item"] == [("relu", True)]
+    after = model(x)
+    after = after[0] if isinstance(after, tuple) else after
+    assert torch.allclose(after, model.last(apical.ADA()(model.affine(x))), atol=1e-6)
+
+
+class Shrinking(Network):
+    def forward(self, x: Tensor) -> Any:
+        while x.abs().max() > 0.5:
+            x = self.affine(x) * 0.1
+            x = torch.where(x > 0, x, 0.1 * x)
+        return self.last(x)
+
+
+class Unrolled(Network):
+    def forward(self, x: Tensor) -> Any:
+        h = self.affine(x)
+        for _ in range(2):
+            h = torch.where(h > 0, h, 0.1 * h)
+        return self.last(h)
+
+
+@pytest.mark.parametrize(("kind", "rows"), [(Shrinking, 1), (Unrolled, 2)])
+def test_a_loop_with_inputs_has_the_rows_that_it_has_without(kind: type[Network], rows: int) -> None:
+    x = torch.randn(3, 4)
+    for inputs in (None, x):
+        model = kind()
+        before = model(x)
+        report = apical.convert_(model, "leaky_relu(leak=0.1)", example_inputs=inputs)
+        assert [(row.kind, row.converted) for row in report.rows] == [("leaky_relu", True)] * rows
+        assert torch.allclose(model(x), before, atol=1e-6)
+
+
+def test_the_second_of_two_in_a_row_did_run() -> None:
+    report = apical.convert_(Unrolled(), "pynada", example_inputs=torch.randn(3, 4))
+    assert [row.reason for row in report.kept] == ["it is fed by where, not by an affine layer"]
+
+
+def test_a_formula_in_a_class_without_source_is_one_row() -> None:
+    scope: dict[str, Any] = {"Network": Network, "torch": torch}
+    exec(
+        "class Hidden(Network):\n"
+        "    def forward(self, x):\n"
+        "        h = self.affine(x)\n"
+        "        return self.last(h * torch.sigmoid(h))\n",
+        scope,
+    )
+    report = apical.convert_(scope["Hidden"](), "ada", example_inputs=torch.randn(3, 4))
+    assert str(report).startswith("1 of 1 activation converted")
+
+
+class Repeated(Network):
+    def forward(self, x: Tensor) -> Any:
+        def act(t: Tensor) -> Tensor:
+            return F.relu(t)
+
+        if x.isnan().any():
+            return x
+        return act(self.last(act(self.affine(x))))
+
+
+def test_one_place_that_two_layers_feed_is_not_wired_to_the_first() -> None:
+    with pytest.raises(ConversionError, match="several layers feed it, one after another"):
+        apical.convert_(Repeated(), "pynada", example_inputs=torch.randn(3, 4))
+
+
+class Steep(Network):
+    def forward(self, x: Tensor) -> Any:
+        h = self.affine(x)
+        return self.last(h * torch.sigmoid(1.7 * h))
+
+
+def steep(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(1.7 * x)
+
+
+class SteepFunction(Network):
+    def forward(self, x: Tensor) -> Any:
+        return x if x.isnan().any() else self.last(steep(self.affine(x)))
+
+
+class SteepByHand(Network):
+    def forward(self, x: Tensor) -> Any:
+        h = self.affine(x)
+        return self.last(h / (1 + torch.exp(-1.7 * h)))
+
+
+@pytest.mark.parametrize("kind", [Steep, SteepFunction, SteepByHand])
+def test_a_formula_that_rectifies_is_converted_as_a_module_would_be(kind: type[Network]) -> None:
+    assert len(apical.convert_(kind(), "ada").converted) == 1
+
+
+class Positive(Network):
+    def forward(self, x: Tensor) -> Any:
+        spread = torch.log(1 + torch.exp(2 * self.last(x))) / 2
+        chance = torch.sigmoid(self.affine(x))
+        return F.relu(self.affine(x)), spread, -((1 - chance) ** 2 * torch.log(chance + 1e-6)).mean()
+
+
+def test_a_positive_output_and_a_loss_are_no_hidden_activations() -> None:
+    report = apical.convert_(Positive(), "ada")
+    assert [row.kind for row in report.converted] == ["relu"]
+
+
+def test_a_gate_that_is_a_part_is_not_offered() -> None:
+    with pytest.raises(ConversionError) as error:
+        apical.convert_(Steep(), "ada", kinds=["sigmoid"])
+    assert "was found by itself (sigmoid is a part of formula), but 1 formula" in str(error.value)
+    assert "kinds=['formula']" in str(error.value)
+
+
+class Slope(nn.Module):
+    def forward(self, x: Tensor, slope: float = 0.1, mask: Tensor | None = None) -> Tensor:
+        y = torch.where(x > 0, x, slope * x)
+        return y if mask is None else y * mask
+
+
+class Further(Network):
+    """Calls its activation with more than its input, in a forward that is traced or is not."""
+
+    def __init__(self, how: str, decides: bool) -> None:
+        super().__init__()
+        self.how, self.decides, self.steps, self.set = how, decides, 0, 0.3
+        self.slope = nn.Parameter(torch.tensor(0.3))
+        self.act: Any = F.leaky_relu if how == "function" else F.relu if how == "in place" else Slope()
+        self.acts = nn.ModuleList([Slope()])
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.affine(x)
+        if self.decides and h.isnan().any():
+            return x
+        if self.how == "position":
+            y = self.act(h, 0.3)
+        elif self.how == "function":
+            y = self.act(input=h, negative_slope=0.3)
+        elif self.how == "attribute":
+            y = self.act(h, slope=self.set)
+        elif self.how == "parameter":
+            y = self.act(h, self.slope)
+        elif self.how == "in place":
+            y = self.act(h, inplace=True) + h
+        elif self.how == "twice":
+            y = self.act(self.act(h, 0.3))
+        elif self.how == "mask":
+            y = self.act(h, mask=(x > 0).float())
+        else:
+            for act in self.acts:
+                y = act(h, 0.3)
+        return self.last(y)
+
+
+WAYS = ("position", "function", "attribute", "parameter", "in place", "twice", "listed")
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("decides", [False, True])
+@pytest.mark.parametrize("how", WAYS)
+def test_an_activation_is_converted_whatever_numbers_it_takes_beside_its_input(
+    how: str, decides: bool, shown: bool
+) -> None:
+    model, x = Further(how, decides), torch.randn(3, 4)
+    before, ada = model(x), apical.ADA()
+    named = "acts.0" if how == "listed" else "act"
+    chosen: Any = {"filter_fn": lambda name, module: name == named, "example_inputs": x if shown else None}
+    report = apical.convert_(model, "ada", **chosen)
+    assert {row.name.partition(" ")[0] for row in report.converted} == {named}
+    h = ada(model.affine(x))
+    expected = model.last({"in place": 2 * h, "twice": ada(h)}.get(how, h))
+    assert torch.allclose(model(x), expected, atol=1e-6)
+    report.undo()
+    assert torch.equal(model(x), before)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("decides", [False, True])
+def test_an_activation_that_takes_data_beside_its_input_stays(decides: bool, shown: bool) -> None:
+    model, x = Further("mask", decides), torch.randn(3, 4)
+    report = apical.convert_(model, "ada", example_inputs=x if shown else None)
+    (row,) = (row for row in report.kept if row.name == "act")
+    assert "called with other data beside its input" in row.reason
+    assert "make it a module" not in row.reason  # it is one
+
+
+@pytest.mark.parametrize("decides", [False, True])
+def test_the_numbers_beside_the_input_decide_what_keeps_the_function(decides: bool) -> None:
+    model, x = Further("position", decides), torch.randn(3, 4)
+    before = model(x)
+    chosen: Any = {"filter_fn": lambda name, module: name == "act", "keep_function": True, "example_inputs": x}
+    with pytest.raises(ConversionError, match=r"act is leaky_relu\(leak=0.3\), but"):
+        apical.convert_(model, "pyramidal(basal=leaky_relu(leak=0.1),apical=ada)", **chosen)
+    apical.convert_(model, "pyramidal(basal=leaky_relu(leak=0.3),apical=ada)", **chosen)
+    assert torch.allclose(model(x), before, atol=1e-6)
+
+
+class SecondName(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU()
+        self.also, self.body = self.act, nn.Sequential(self.affine, self.act)
+
+    def forward(self, x: Tensor) -> Any:
+        return x if x.isnan().any() else self.last(self.body(x))
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_name_that_no_forward_reads_has_no_row(shown: bool) -> None:
+    model, x = SecondName(), torch.randn(3, 4)
+    report = apical.convert_(model, "ada", example_inputs=x if shown else None)
+    assert [(row.name, row.converted) for row in report.rows] == [("body.1", True)]
+    assert model.act is model.also is model.body[1]
+    assert isinstance(model.act, apical.ADA)
+
+
+class Largest(Network):
+    def forward(self, x: Tensor) -> Any:
+        h = F.relu(self.affine(x))
+        return self.last(h) * max(0.0, h.mean()) + max(len(h), 1) * min(h.shape)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_what_python_picks_is_listed(shown: bool) -> None:
+    report = apical.convert_(Largest(), "ada", example_inputs=torch.randn(3, 4) if shown else None)
+    assert [(row.name, row.asked) for row in report.kept] == [("max", False)]
+    assert report.kept[0].reason.startswith("a value leaves torch by max() (line ")
+
+
+class Buffered(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("root", torch.tensor(math.sqrt(2.0)))
+        self.beta, self.slopes = nn.Parameter(torch.full((4,), 1.5)), nn.Parameter(torch.full((4,), 0.2))
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.affine(x)
+        if h.isnan().any():
+            return x
+        h = h * 0.5 * (1.0 + torch.erf(h / self.root))
+        h = self.affine(h)
+        h = F.prelu(h, self.slopes)
+        h = self.affine(h)
+        return self.last(h * torch.sigmoid(self.beta * h))
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_weights_in_an_expression_do_not_hide_it(shown: bool) -> None:
+    model, x = Buffered(), torch.randn(3, 4)
+    report = apical.convert_(model, "ada", example_inputs=x if shown else None)
+    assert [(row.kind, row.converted) for row in report.rows] == [("gelu", True), ("prelu", True), ("formula", True)]
+    ada, h = apical.ADA(), x
+    for _ in range(3):
+        h = ada(model.affine(h))
+    assert torch.allclose(model(x), model.last(h), atol=1e-6)
+
+
+def test_what_is_learned_keeps_no_function() -> None:
+    with pytest.raises(ConversionError, match=r"prelu is prelu \(learned\), but"):
+        apical.convert_(
+            Buffered(), "pyramidal(basal=leaky_relu(leak=0.2),apical=ada)", kinds=["prelu"], keep_function=True,
+            example_inputs=torch.randn(3, 4),
+        )  # fmt: skip
+
+
+class Residual(Network):
+    def forward(self, x: Tensor) -> Any:
+        return self.last(torch.relu(self.affine(x) + x))
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_a_pyramidal_network_is_converted_already(unit: str) -> None:
+    model = Residual()
+    apical.convert_(model, "pynada")
+    with pytest.raises(ConversionError, match="every activation of the model is apical's already: build it anew"):
+        apical.convert_(model, unit)
+
+
+def test_two_activations_of_one_kind_are_told_apart() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.GELU(approximate="tanh"))
+    with pytest.raises(ConversionError, match=r"1 is gelu\(approximate=tanh\), but the basal .* is 'gelu'"):
+        apical.convert_(model, "pyramidal(basal=gelu,apical=ada)", keep_function=True)
+
+
+class Later(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.act(self.affine(x))
+        if h.sum() > 1e9:
+            return self.act(self.affine(h))
+        return h
+
+
+def test_a_call_that_did_not_run_has_a_row_and_keeps_its_activation() -> None:
+    x = torch.randn(3, 4)
+    model, fresh = Later(), Later()
+    report = apical.convert_(model, "pynada", example_inputs=x)
+    assert [(row.name, row.reason) for row in report.kept] == [("act (call 2)", "it did not run on example_inputs")]
+    assert bool(model(1e11 * x).isfinite().all())
+    apical.convert.load(fresh, report.record)
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(fresh(x), model(x))
+
+
+def test_one_value_for_each_channel_of_no_layer_names_the_call_that_works() -> None:
+    with pytest.raises(ConversionError) as error:
+        apical.convert_(nn.Sequential(nn.Flatten(), nn.ReLU()), "ada(alpha=learn,scope=channel)")
+    assert str(error.value).endswith("convert_(model, 'ada(alpha=learn,scope=layer)')")
