@@ -82,6 +82,7 @@ def blocks() -> dict[str, str]:
         "studies": studies(trials),
         "times": times(timings),
         "robustness": robustness(deciding),
+        "imbalance": imbalance(deciding),
         "alphas": alphas(trials),
         "curves": curves(deciding),
         "optimiser": optimiser(_read(OPTIMISER)),
@@ -118,6 +119,34 @@ def robustness(studied: Sequence[StudyResults]) -> str:
             rows.append((title, *cells))
     heads = ("MLP-2", *(study.load("imbalance").row(f"mlp-2/{unit}").label for unit in UNITS))
     return table(heads, rows, right=range(1, len(heads)))
+
+
+def imbalance(studied: Sequence[StudyResults]) -> str:
+    """The rows with ADA against their baselines on imbalanced data, where fresh draws and seeds decide."""
+    own = [results for results in studied if base_of(results) == "imbalance" and any(map(fresh, results.rows))]
+    evidence, lines = Evidence(own), []
+    rows = {row.row.key: row for results in own for row in results.rows if row.trials}
+    for key, row in rows.items():
+        base = rows.get(f"{row.part.name}/{dict(COMPARED).get(row.row.name)}")
+        if base is not None:
+            c = evidence.get(("imbalance", key), ("imbalance", base.row.key), row.part.metric)
+            pair = f"{row.row.label} − {base.row.label}"
+            lines.append(
+                (NAMES[row.part.name], pair, with_interval(c), str(len(c.seeds)), c.verdict, by_draws(row, base))
+            )
+    heads = ("Network", "Pair", "Gain (95 %)", "Draws x seeds", "Decision", "95 %, means of draws alone")
+    return table(heads, lines, right=(2, 3, 5)) if lines else NOTHING_YET
+
+
+def by_draws(row: RowResults, base: RowResults) -> str:
+    """The interval of the gain with the mean of each draw as one value: wider, and right if draws differ in the gain."""
+    scores = [{t.seed: t.test[row.part.metric] for t in r.trials if t.test} for r in (row, base)]
+    size = _study("confirm-imbalance").trials
+    gains: dict[int, list[float]] = {}
+    for seed in scores[0].keys() & scores[1].keys():
+        gains.setdefault((seed - CONFIRMATORY) // size, []).append(scores[0][seed] - scores[1][seed])
+    means = stats.summarise([stats.summarise(own).mean for own in gains.values()])
+    return f"{show(ACCURACY, means.low, sign=True)} to {show(ACCURACY, means.high, sign=True)}"
 
 
 def curves(studied: Sequence[StudyResults]) -> str:
@@ -372,7 +401,10 @@ def merged(results: StudyResults) -> StudyResults:
         )
         if draws:
             rows.append(replace(draws[0], row=row, part=shipped.part(row.part), trials=trials))
-    about = {"trials": count * results.study.trials, "title": results.study.title, "first_seed": CONFIRMATORY}
+    about = {
+        "name": results.study.name, "base": shipped.name, "title": results.study.title, "first_seed": CONFIRMATORY,
+        "trials": count * results.study.trials,
+    }  # fmt: skip
     return replace(results, study=shipped.model_copy(update=about), rows=tuple(rows))
 
 
@@ -417,9 +449,11 @@ def together(studied: Iterable[StudyResults]) -> list[StudyResults]:
         by_name.setdefault(results.study.name, []).append(results)
     made = []
     for several in by_name.values():
-        rows = {row.row.key: row for results in reversed(several) for row in results.rows if row.trials}
-        order = [key for results in several for row in results.rows if (key := row.row.key) in rows]
-        made.append(replace(several[0], rows=tuple(rows[key] for key in dict.fromkeys(order))))
+        rows: dict[str, RowResults] = {}
+        for row in (row for results in several for row in results.rows):
+            if not rows.setdefault(row.row.key, row).trials:
+                rows[row.row.key] = row
+        made.append(replace(several[0], rows=tuple(rows.values())))
     return made
 
 
@@ -651,23 +685,23 @@ def write_calibration(studies: Sequence[StudyResults]) -> None:
 
 
 def calibrated(trials: Sequence[Row]) -> str:
-    """Paired differences over seeds of each score: negative is better for the first."""
+    """Paired differences over seeds of each score: negative is better for the first; draws are one sample."""
     names = [n + s for n in SCORES for s in ("", " scaled")]
     rows = []
     for study_name in dict.fromkeys(_names(trials)):
-        by_row: dict[str, dict[str, Row]] = {}
+        by_row: dict[str, dict[tuple[str, str], Row]] = {}
         for t in (t for t in trials if t["study"] == study_name):
-            by_row.setdefault(t["row"], {})[t["seed"]] = t
+            by_row.setdefault(DRAW.sub("", t["row"]), {})[t["row"].partition("/")[0], t["seed"]] = t
         for key, own in by_row.items():
             part, _, unit = key.partition("/")
             base = by_row.get(f"{part}/{dict(COMPARED).get(unit)}")
-            seeds = sorted(own.keys() & base.keys(), key=int) if base else []
+            seeds = sorted(own.keys() & base.keys()) if base else []
             if len(seeds) > 1 and base:
                 gaps = [stats.summarise([float(own[s][n]) - float(base[s][n]) for s in seeds]) for n in names]
                 cells = [f"{g.mean:+.4f} ({g.low:+.4f} to {g.high:+.4f})".replace("-", "−") for g in gaps]
                 pair = f"`{unit}` − `{dict(COMPARED)[unit]}`"
-                rows.append((NAMES.get(part, part), pair, str(len(seeds)), *cells))
-    made = table(("Network", "Pair", "Seeds", *names), rows, right=range(2, 3 + len(names)))
+                rows.append((f"`{study_name}`", NAMES.get(part, part), pair, str(len(seeds)), *cells))
+    made = table(("Study", "Network", "Pair", "Trials", *names), rows, right=range(3, 4 + len(names)))
     return f"{made}\n\nOne line for each trial: [calibration.csv](calibration.csv)."
 
 

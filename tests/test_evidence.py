@@ -134,11 +134,12 @@ def test_in_short_is_short():
 def test_a_calibration_table_pairs_seeds(writer):
     names = [n + s for n in writer.SCORES for s in ("", " scaled")]
     lines = [
-        {"study": "s", "row": f"mlp-1/{unit}", "seed": str(seed)} | dict.fromkeys(names, str(value + seed))
+        {"study": "s", "row": f"mlp-1{draw}/{unit}", "seed": str(seed)} | dict.fromkeys(names, str(value + seed))
+        for draw in ("-draw-1", "-draw-2")
         for unit, value in (("relu", 0.2), ("ada", 0.1))
         for seed in range(3)
     ]
-    assert "| MLP-1 | `ada` − `relu` | 3 | −0.1000 (−0.1000 to −0.1000) |" in writer.calibrated(lines)
+    assert "| `s` | MLP-1 | `ada` − `relu` | 6 | −0.1000 (−0.1000 to −0.1000) |" in writer.calibrated(lines)
 
 
 def lines(study_name, key, values, *, draw=""):
@@ -208,7 +209,8 @@ def test_rows_of_one_study_from_two_runs_are_one_study(writer):
         lines("confirm-mlp", "mlp-1/ada", [0.87, 0.86]) + lines("confirm-mlp", "mlp-1/relu", [0.1])
     )
     (joined,) = writer.together([*first, *second])
-    assert {row.row.key: len(row.trials) for row in joined.rows} == {"mlp-1/relu": 2, "mlp-1/ada": 2}
+    assert {row.row.key: len(row.trials) for row in joined.rows if row.trials} == {"mlp-1/relu": 2, "mlp-1/ada": 2}
+    assert {row.row.key for row in joined.rows} == {row.row.key for row in first[0].rows}  # quoted ones too
 
 
 def test_draws_of_noise_are_one_sample(writer):
