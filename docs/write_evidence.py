@@ -139,7 +139,7 @@ def imbalance(studied: Sequence[StudyResults]) -> str:
 
 
 def by_draws(row: RowResults, base: RowResults) -> str:
-    """The interval of the gain with the mean of each draw as one value: wider, and right if draws differ in the gain."""
+    """The interval of the gain with the mean of each draw as one value, in case the gain differs between draws."""
     scores = [{t.seed: t.test[row.part.metric] for t in r.trials if t.test} for r in (row, base)]
     size = _study("confirm-imbalance").trials
     gains: dict[int, list[float]] = {}
