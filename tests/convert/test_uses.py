@@ -376,3 +376,84 @@ def test_one_value_for_each_channel_of_no_layer_names_the_call_that_works() -> N
     with pytest.raises(ConversionError) as error:
         apical.convert_(nn.Sequential(nn.Flatten(), nn.ReLU()), "ada(alpha=learn,scope=channel)")
     assert str(error.value).endswith("convert_(model, 'ada(alpha=learn,scope=layer)')")
+
+
+class Given(nn.Module):
+    """An activation whose slope its caller gives, which calls of one argument cannot ask."""
+
+    def __init__(self, decides: bool) -> None:
+        super().__init__()
+        self.decides = decides
+
+    def forward(self, x: Tensor, slope: float) -> Tensor:
+        if self.decides and x.isnan().any():
+            return x
+        return torch.where(x > 0, x, slope * x)
+
+
+class Numbers(Network):
+    """Formulas with numbers that are arguments: of a module, of a method or of the forward itself."""
+
+    def __init__(self, how: str, decides: bool) -> None:
+        super().__init__()
+        self.how, self.decides = how, decides
+        if how in ("module", "varying"):
+            self.act = Given(decides)
+
+    def sloped(self, x: Tensor, slope: float) -> Tensor:
+        return torch.where(x > 0, x, slope * x)
+
+    def forward(self, x: Tensor, beta: float = 1.7, low: float = 0.0) -> Any:
+        h = self.affine(x)
+        if self.decides and h.isnan().any():
+            return x
+        if self.how == "module":
+            return self.last(self.act(h, 0.3))
+        if self.how == "varying":
+            return self.act(self.last(self.act(h, 0.3)), slope=0.2)
+        if self.how == "method":
+            return self.last(self.sloped(h, 0.3))
+        if self.how == "clamp":
+            return self.last(h.clamp(min=low))
+        return self.last(h * torch.sigmoid(beta * h))
+
+
+KINDS = {"module": "leaky_relu", "varying": "leaky_relu", "method": "leaky_relu", "clamp": "relu", "default": "formula"}
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("decides", [False, True])
+@pytest.mark.parametrize("how", KINDS)
+def test_a_number_that_is_an_argument_is_a_part_of_the_activation(how: str, decides: bool, shown: bool) -> None:
+    model, x, ada = Numbers(how, decides), torch.randn(3, 4), apical.ADA()
+    report = apical.convert_(model, "ada", example_inputs=x if shown else None)
+    assert [(row.kind, row.converted) for row in report.rows if row.asked] == [(KINDS[how], True)]
+    expected = model.last(ada(model.affine(x)))
+    assert torch.allclose(model(x), ada(expected) if how == "varying" else expected, atol=1e-6)
+
+
+def test_a_number_that_varies_keeps_no_function() -> None:
+    with pytest.raises(
+        ConversionError, match=r"keep_function=True is impossible: act\.leaky_relu is leaky_relu \(written"
+    ):
+        apical.convert_(Numbers("varying", decides=False), "leaky_relu(leak=0.3)", keep_function=True)
+
+
+class Unused(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gated = False
+
+    def gate(self, x: Tensor) -> Tensor:
+        return F.gelu(x) if x.isfinite().all() else x
+
+    def forward(self, x: Tensor) -> Any:
+        h = F.relu(self.affine(x))
+        if h.isnan().any():
+            return x
+        return self.last(self.gate(h) if self.gated else h)
+
+
+def test_a_method_that_no_call_reaches_has_no_row() -> None:
+    report = apical.convert_(Unused(), "ada")
+    assert [(row.kind, row.converted) for row in report.rows] == [("relu", True)]

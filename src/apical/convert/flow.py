@@ -12,6 +12,7 @@ evaluation; an activation is the same in both when its calls align. Where there 
 """
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
@@ -191,7 +192,10 @@ class Site:
 
     @property
     def original(self) -> Callable[[Tensor], Any] | None:
-        """The activation as a function of its input, which it may overwrite; None where it needs other tensors."""
+        """The activation as a function of its input, which it may overwrite; None where other values decide too."""
+        several = self.formula is not None and any(len(values) > 1 for values in self.owner.numbers.values())
+        if self.expression.varies if self.expression is not None else several:
+            return None
         if (formula := self.formula) is not None:
             return lambda x: formula(x.cpu().double()).to(x)  # where its constants are
         if self.module is not None:
@@ -274,7 +278,8 @@ class FlowGraph:
         registered = {id(module) for module in model.modules()}
         for traced in self._forwards():
             follow = bool(traced.error or traced.fixed)
-            traced.expressions, traced.mentions, calls = read(traced.module, registered, follow=follow)
+            traced.numbers = self._numbers(traced)
+            traced.expressions, traced.mentions, calls = read(traced.module, registered, traced.numbers, follow=follow)
             traced.unseen = self._unseen(traced, calls)
             self.open |= traced.unseen
             unlisted = doubts(traced.module, registered) if traced.error else ()
@@ -285,6 +290,22 @@ class FlowGraph:
             traced.keeps_code = traced.keeps_code or any(
                 _is_call(e.place) and self.chosen(_expression_site(traced, e, "")) for e in traced.expressions
             )
+
+    def _numbers(self, traced: Traced) -> dict[str, list[float]]:
+        """The arguments of a forward that are numbers: what other forwards call it with, or else the default."""
+        module, signature = traced.module, traced.signature
+        calls: list[Further | None] = [further(n) for m in MODES for _, n in self.callers.get((id(module), m), [])]
+        calls += [beside for _, _, beside in self._further.get(id(module), [])]
+        given: list[dict[str, Any]] = []
+        for call in calls:
+            with suppress(TypeError):  # a call that is never made
+                given.append({} if call is None else signature.bind(None, *call.args, **call.kwargs).arguments)
+        numbers: dict[str, list[float]] = {}
+        for name, parameter in signature.parameters.items():
+            values = [call.get(name, parameter.default) for call in given] or [parameter.default]
+            if all(type(value) in (int, float) for value in values) and None not in calls:
+                numbers[name] = list(dict.fromkeys(values))
+        return numbers
 
     def _forwards(self) -> list[Traced]:
         """The forwards of the model's own code that may run."""
@@ -600,6 +621,9 @@ class FlowGraph:
                 activation = None
             name, pointwise = plain_name(node.target), activation is not None
             function: Any = None if module is None or not pointwise else module_function(module)
+            if node.op == "placeholder" and str(node.target) in traced.numbers:
+                values[node] = traced.numbers[str(node.target)][0]
+                continue
             if node.op == "get_attr":
                 values[node] = node.meta.get("value")
                 if isinstance(values[node], Tensor):

@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MappingProxyType
 from typing import Any
 
 import torch
@@ -77,6 +77,8 @@ class Expression:
     """Whether it is more than one call of torch."""
     learned: bool = False
     """Whether a parameter is a part of it."""
+    varies: bool = False
+    """Whether a number is a part of it that has another value in another call."""
 
 
 @dataclass(frozen=True)
@@ -384,11 +386,13 @@ def running_place(known: dict[CodeType, str], frame: FrameType | None) -> Place 
     return None
 
 
-def read(module: nn.Module, registered: set[int], *, follow: bool) -> tuple[list[Expression], list[Mention], Calls]:
+def read(
+    module: nn.Module, registered: set[int], numbers: Mapping[str, list[float]], *, follow: bool
+) -> tuple[list[Expression], list[Mention], Calls]:
     """Every activation that the methods of `module` write out, in the order of the source, and those they mention.
 
-    `registered` are the ids of the model's modules, which are known otherwise; `follow` asks for what statements
-    compute step by step. The third are the calls of registered modules.
+    `registered` are the ids of the model's modules, which are known otherwise, `numbers` are those among the arguments
+    of `forward`; `follow` asks for what statements compute step by step. The third are the calls of registered modules.
     """
     if "forward" in vars(module):
         return [], list(_hidden(module.forward, registered, "a forward that is set on the instance", set())), []
@@ -399,17 +403,21 @@ def read(module: nn.Module, registered: set[int], *, follow: bool) -> tuple[list
         kinds = dict.fromkeys(name.rstrip("_") for name in names if name.rstrip("_") in ALL_KINDS)
         parts += [_mention(kind, "called in a forward whose source cannot be read") for kind in kinds]
     searches = [Search(module, method, registered) for method in known.values()]
-    for search in searches:
-        search.callers = partial(_calls_of, search.method.name, searches)
-    for search in searches:
+    for i, (name, method) in enumerate(known.items()):
+        given = numbers if name == "forward" else _passed_numbers(method, _calls_of(name, searches))
+        searches[i] = Search(module, method, registered, numbers=given)
+        searches[i].callers = partial(_calls_of, name, searches)
+    waiting = [search for search in searches if search.method.name in ("forward", "__call__")]
+    for search in waiting:  # which grows by the methods that those call where they can run
         own = list(search.run())
         parts += own
         if follow or search.method.name == "__call__":
             parts += _formulas(search, [part for part in own if isinstance(part, Expression)])
+        waiting += [each for each in searches if each.method.name in search.reads and each not in waiting]
     written = [part for part in parts if isinstance(part, Expression)]
     written.sort(key=lambda each: (each.place.method != "forward", each.place.line, each.place.column))
     mentions = list(dict.fromkeys(part for part in parts if isinstance(part, Mention)))
-    return written, mentions, [call for search in searches for call in search.calls()]
+    return written, mentions, [call for search in waiting for call in search.calls()]
 
 
 def doubts(module: nn.Module, registered: set[int]) -> Iterator[Mention | None]:
@@ -514,10 +522,18 @@ def _formulas(search: "Search", written: list[Expression], where: str = "") -> I
 class Search:
     """The activations in one method of one module."""
 
-    def __init__(self, module: nn.Module, method: Method, registered: set[int], seen: set[Any] | None = None) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        method: Method,
+        registered: set[int],
+        seen: set[Any] | None = None,
+        numbers: Mapping[str, list[float]] = MappingProxyType({}),
+    ) -> None:
         self.module, self.method, self.registered = module, method, registered
         self.callers: Callable[[], list[tuple[Search, ast.Call]]] = list
         self.visited: list[ast.Call] = []
+        self.reads: set[str] = set()
         self.outside, self.seen = seen is not None, seen if seen is not None else set[Any]()
         code, nodes = method.function.__code__, list(ast.walk(method.tree))
         stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
@@ -530,11 +546,13 @@ class Search:
         self.changing = _changed_attributes(type(module))
         names, cells = code.co_freevars, method.function.__closure__ or ()
         self.scope = {n: c.cell_contents for n, c in zip(names, cells, strict=True) if _is_filled(c)}
+        self.scope |= {name: values[0] for name, values in numbers.items() if not stored[name]}
+        self.varying = {name for name, values in numbers.items() if len(values) > 1}
         for node in nodes:  # a name that is set once has that value wherever it has one
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             if isinstance(node, ast.Assign) and isinstance(target, ast.Name) and len(node.targets) == 1:
                 known, value = self.resolve(node.value)
-                if known and stored[target.id] == 1 and target.id not in arguments:
+                if known and stored[target.id] == 1 and target.id not in (*arguments, *numbers):
                     self.scope[target.id] = value
         self.given: dict[str, list[ast.expr]] = {}
         for node in nodes:
@@ -585,8 +603,7 @@ class Search:
         if isinstance(node, ast.IfExp) and (live := self.decided(node.test)) is not None:
             yield from self._visit(node.body if live else node.orelse)
             return
-        if isinstance(node, ast.Call):
-            self.visited.append(node)
+        self._note(node)
         if isinstance(node, ast.Call) and self._is_of_weights(node):
             return
         expression = self._expression(node) if isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp)) else None
@@ -611,6 +628,13 @@ class Search:
             yield from _hidden(self._inherited(node.attr), self.registered, "a parent's method", self.seen)
         for child in ast.iter_child_nodes(node):
             yield from self._visit(child)
+
+    def _note(self, node: ast.AST) -> None:
+        """Keep what can run: the attributes of self that are read, and the calls."""
+        if isinstance(node, ast.Attribute) and _is_own(node, self.method.self):
+            self.reads.add(node.attr)
+        elif isinstance(node, ast.Call):
+            self.visited.append(node)
 
     def _leaves_torch(self, node: ast.Call) -> bool:
         """Whether a call takes numbers out of torch that may come from the inputs, for Python to compute with."""
@@ -892,6 +916,7 @@ class Search:
             function=function,
             default=default,
             formula=formula,
+            varies=any(isinstance(part, ast.Name) and part.id in self.varying for part in ast.walk(node)),
             learned=any(isinstance(self.weight(part), nn.Parameter) for part in ast.walk(node)),  # type: ignore[arg-type]
         )
 
@@ -1082,6 +1107,17 @@ def _calls_of(function: Any, searches: list[Search]) -> list[tuple[Search, ast.C
                 same = search.resolve(call.func)[1] is function
             found += [(search, call)] if same else []
     return found
+
+
+def _passed_numbers(method: Method, calls: list[tuple[Search, ast.Call]]) -> dict[str, list[float]]:
+    """The values of arguments of a method that are numbers, by its calls or by their defaults."""
+    numbers: dict[str, list[float]] = {}
+    for name, parameter in inspect.signature(method.function).parameters.items():
+        passed = [(search, _argument(call, method, name)) for search, call in calls]
+        values = [parameter.default if node is None else search.resolve(node)[1] for search, node in passed]
+        if values and all(type(value) in (int, float) for value in values):
+            numbers[name] = list(dict.fromkeys(values))
+    return numbers
 
 
 def _holding(node: ast.AST) -> list[ast.AST]:

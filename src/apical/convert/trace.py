@@ -32,8 +32,9 @@ class Traced:
     """A module and the graph of its own forward in each mode, or the sentence that says why there is none.
 
     `words` are torch's own about that. `fixed` are the arguments that have one value in the graph (such as
-    `mask=None`). A forward with such arguments, without a graph, or that does more than a graph shows, `keeps_code`:
-    its calls are changed in its source, where that can be read, and never in the graph.
+    `mask=None`), `numbers` the values of arguments that are numbers. A forward with fixed arguments, without a graph,
+    or that does more than a graph shows, `keeps_code`: its calls are changed in its source, where that can be read,
+    and never in the graph.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Traced:
     expressions: list[Expression] = field(default_factory=list)
     mentions: list[Mention] = field(default_factory=list)
     unseen: set[int] = field(default_factory=set)
+    numbers: dict[str, list[float]] = field(default_factory=dict)
     keeps_code: bool = False
 
     @property
