@@ -300,3 +300,29 @@ def test_the_headline_names_forwards_that_may_run_what_was_not_read(network: typ
 
 def test_a_table_of_gates_is_in_doubt_where_gates_are_asked_for() -> None:
     assert apical.convert_(OfGates(), "ada", kinds=["relu", "sigmoid"]).doubtful == ["(the model)"]
+
+
+class _Unused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.act = nn.Linear(4, 4), nn.Linear(4, 4), nn.ELU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(F.relu(self.a(x)))
+
+
+def test_a_module_that_no_call_reaches_is_said_not_to_run() -> None:
+    report = apical.convert_(_Unused(), "ada", example_inputs=torch.randn(2, 4))
+    assert str(report).startswith("2 of 2 activations converted to ada, 1 of which did not run on example_inputs\n")
+    assert {row.name: row.inputs == "did not run" for row in report.rows} == {"relu": False, "act": True}
+    assert "did not run" not in str(apical.convert_(_Unused(), "ada"))  # nothing was run
+
+
+def test_the_products_of_transformer_layers_are_counted_before_and_after() -> None:
+    fast = torch.backends.mha.get_fastpath_enabled()
+    layer = nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True).eval()
+    report = apical.convert_(layer, "ada", example_inputs=torch.randn(1, 4, 8))
+    before, after = report.cost.multiply_adds
+    # 4 tokens x (queries, keys and values 8 x 24, projection 8 x 8, feed-forward 2 x 8 x 16)
+    assert before == after == 4 * (8 * 24 + 8 * 8 + 2 * 8 * 16)
+    assert torch.backends.mha.get_fastpath_enabled() == fast

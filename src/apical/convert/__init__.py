@@ -201,7 +201,7 @@ def _carry_out(
     verification.check(application)
     records = _note(surgery, record)
     listed = [*decisions, *_leaving(network, observed)]
-    table = rows(listed, application.made, observed.shares if observed is not None else {}, unit)
+    table = rows(listed, application.made, observed.inputs if isinstance(observed, Observation) else lambda _: "", unit)
     after = _costs(surgery.model, example_inputs)
     parameters, forwards = zip(before, after, strict=True)
     cost = Cost(parameters, forwards if example_inputs is not None else None)

@@ -118,6 +118,9 @@ class _Frame:
     """The places of an expression that have run; one that runs again begins another call of it."""
 
 
+DID_NOT_RUN = "did not run"
+
+
 @dataclass(eq=False)
 class Observation:
     """What one forward showed: by activation, the shares of its inputs, the places it was called from, its sources."""
@@ -131,6 +134,11 @@ class Observation:
     """What was suspected to be an activation of several parts, until the parts were seen."""
     taken: dict[tuple[int, Place], Site | None] = field(default_factory=dict)
     """Where a forward took a value out of torch: the site to list if it was computed from the inputs, None if not."""
+
+    def inputs(self, site: Site) -> str:
+        """What an activation was called with, for its row."""
+        unused = site.module is not None and site not in self.calls
+        return DID_NOT_RUN if unused else str(self.shares.get(site, ""))
 
     def leaving(self) -> list[Site]:
         """The values that left torch, and those of code that did not run, as far as the source tells."""
@@ -702,7 +710,8 @@ def multiply_adds(model: nn.Module, example_inputs: Any) -> int:
 def tried(model: nn.Module, example_inputs: Any, mode: bool | None = False) -> Iterator["partial[Any]"]:
     """A forward that leaves no trace: not in attributes, values, modes, random numbers or what it is given.
 
-    It runs in evaluation mode, or, if `mode` is None, in the modes that modules are in.
+    It runs in evaluation mode, or, if `mode` is None, in the modes that modules are in. torch's transformer layers take
+    the path that calls their parts, as they do with another activation: the fused one shows neither calls nor products.
     """
     args, kwargs = tree_map(_copied, _arguments(example_inputs))
     state = [tensor for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_inference()]
@@ -712,6 +721,7 @@ def tried(model: nn.Module, example_inputs: Any, mode: bool | None = False) -> I
         with (
             nullcontext() if mode is None else in_mode(model, mode),
             attributes_kept(model.modules()),
+            _unfused_attention(),
             torch.no_grad(),
             torch.random.fork_rng(devices=gpus(model)),
         ):
@@ -722,6 +732,16 @@ def tried(model: nn.Module, example_inputs: Any, mode: bool | None = False) -> I
             for tensor, version, value in before:
                 if failed or mode is None or tensor._version != version:  # batch norm counts no version in training
                     tensor.copy_(value)
+
+
+@contextmanager
+def _unfused_attention() -> Iterator[None]:
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def gpus(model: nn.Module) -> list[int]:

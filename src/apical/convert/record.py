@@ -79,7 +79,6 @@ class Recorded:
 
     def __init__(self, network: FlowGraph, record: dict[str, Any]) -> None:
         self.network, self.entries = network, {entry["name"]: entry for entry in record["activations"]}
-        self.shares: dict[Site, Any] = {}
 
     def split(self, sites: list[Site]) -> list[Site]:
         """The sites, those of modules without a graph by the places that called them."""

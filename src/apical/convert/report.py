@@ -14,7 +14,7 @@ from apical import notation
 from apical.convert.branch import ApicalBranch, WiredNeuron
 from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import DEFAULT_KINDS, is_ours
-from apical.convert.observation import Share
+from apical.convert.observation import DID_NOT_RUN
 from apical.convert.plan import BASAL, FILTERED, NOT_ASKED, PER_CHANNEL, Decision
 from apical.convert.record import ATTRIBUTE, local_units
 from apical.convert.source import LEAVES, make_a_module
@@ -173,6 +173,9 @@ class ConversionReport:
 
     def _headline(self, asked: list[Change]) -> str:
         head = f"{len(self.converted)} of {_count(len(asked), 'activation')} converted to {self.unit}"
+        unused = sum(row.inputs == DID_NOT_RUN for row in self.converted)
+        if unused:
+            head += f", {unused} of which did not run on example_inputs"
         if not self.details or self.cost.multiply_adds:  # where a forward was observed, nothing was missed there
             return head
         head += f"; {_count(len(self.details), 'forward')} could not be traced"
@@ -201,7 +204,7 @@ def _equal(value: Tensor, before: Tensor) -> bool:
 
 
 def rows(
-    decisions: list[Decision], made: dict[Decision, nn.Module], shares: dict[Site, Share], unit: Unit
+    decisions: list[Decision], made: dict[Decision, nn.Module], inputs: Callable[[Site], str], unit: Unit
 ) -> list[Change]:
     """One row for each activation."""
     return [
@@ -210,7 +213,7 @@ def rows(
             _before(d),
             _after(d, made, unit),
             d.reason,
-            str(shares.get(d.site, "")),
+            inputs(d.site),
             d.site.kind,
             d.asked,
         )
