@@ -457,3 +457,22 @@ class Unused(Network):
 def test_a_method_that_no_call_reaches_has_no_row() -> None:
     report = apical.convert_(Unused(), "ada")
     assert [(row.kind, row.converted) for row in report.rows] == [("relu", True)]
+
+
+def buckets(position: Tensor) -> Tensor:
+    return -torch.min(position, torch.zeros_like(position))
+
+
+class Positions(Network):
+    def forward(self, x: Tensor) -> Any:
+        h = F.relu(self.affine(x))
+        if h.isnan().any():
+            return x
+        steps = torch.arange(3)
+        return self.last(h) + buckets(steps[None] - steps[:, None]).sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_bound_of_positions_is_no_activation(shown: bool) -> None:
+    report = apical.convert_(Positions(), "ada", example_inputs=torch.randn(3, 4) if shown else None)
+    assert [(row.kind, row.converted) for row in report.rows if row.asked] == [("relu", True)]

@@ -332,7 +332,8 @@ class Formulas:
         answer = self._answer(formula)
         if answer is None or answer.gate:
             return False
-        return answer.rectifies or any(part.role == "whole" for part in formula.parts)
+        smooth = answer.rectifies and not formula.bounds  # bounds are of positions and boxes as often
+        return smooth or any(part.role == "whole" for part in formula.parts)
 
     def _answer(self, formula: Formula) -> Elementwise | None:
         parts = formula.parts
