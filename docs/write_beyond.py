@@ -375,7 +375,7 @@ def xor_sentence(starts: Starts) -> str:
     return (
         f"- With a learned scale and bias behind the neuron, others learn XOR more often: "
         f"{', '.join(said)} of 200 starts "
-        "([Beyond the paper](docs/beyond.md)). ADA's advantage is that of a bare, rounded output."
+        "([Beyond the paper](docs/beyond.md)). ADA's advantage over these is that of a bare, rounded output."
     )
 
 

@@ -74,6 +74,7 @@ def blocks() -> dict[str, str]:
         "state": state(deciding, unready(recorded(trials))),
         "headline": headline(deciding),
         "pairs": pairs(deciding),
+        "losses": losses(deciding),
         "confirmed": confirmed(deciding),
         "verdicts": by_subject(judged(studied, timings), studied),
         "calibration": calibrated(_read(CALIBRATION)) if CALIBRATION.is_file() else NOTHING_YET,
@@ -467,7 +468,12 @@ def judged(studied: Sequence[StudyResults], timings: Sequence[Row]) -> list[verd
 
 BASES = ("with fresh seeds", "counted or timed", "exploratory")
 """What a verdict rests on. Counts and timings need no fresh seeds: no trial was chosen by them."""
-SEEN_BEFORE = "What the rule would conclude from trials that were seen before it was written. These are not verdicts."
+SAID_OF = {
+    BASES[1]: "These results were known when the rule was written. Ratios of seconds are those of this package's "
+    "kernels on one thread of one processor, and say nothing of the authors' program on theirs.",
+    BASES[2]: "What the rule would conclude from trials that were seen before it was written. These are not verdicts. "
+    "Claims share pairs, so that their numbers are not independent.",
+}
 COUNTED = ("logic", "parameter counts", "time")
 ALL_COUNTED = ("logic",)
 """Studies whose claims are all counted."""
@@ -517,6 +523,22 @@ def pairs(studied: Sequence[StudyResults]) -> str:
                              verdict))  # fmt: skip
     heads = ("Network", "Pair", "Printed", "Ours (95 %)", "Seeds", "Printed gain", "The rule says, or would")
     return table(heads, sorted(rows, key=lambda row: list(NAMES.values()).index(row[0])), right=(2, 3, 4))
+
+
+def losses(studied: Sequence[StudyResults]) -> str:
+    """Test cross-entropy of the rows with ADA of the MLPs against their baselines, and with 200 hidden neurons."""
+    networks = {"mlp-1": "table-fashion-mlp", "mlp-2": "table-fashion-mlp", "wide": "controls"}
+    evidence, rows = Evidence([r for r in studied if base_of(r) in networks.values()]), []
+    for part, name in networks.items():
+        for a, b in COMPARED if part != "wide" else COMPARED[:1]:
+            refs = (name, f"{part}/{a}"), (name, f"{part}/{b}")
+            c = evidence.get(*refs, "cross-entropy")
+            own = [row for row in map(evidence.row, refs) if row is not None]
+            pair = " − ".join(row.row.label for row in own)
+            accuracy = with_interval(evidence.get(*refs, "accuracy"))
+            rows.append((own[0].part.title, pair, with_interval(c), accuracy, str(len(c.seeds)), c.verdict))
+    heads = ("Network", "Pair", "Cross-entropy (95 %)", "Accuracy (95 %)", "Seeds", "The rule would say of the first")
+    return table(heads, rows, right=(2, 3, 4))
 
 
 COMPARED = (("ada", "relu"), ("leaky-ada", "leaky-relu"), ("pynada", "pynrelu"), ("leaky-pynada", "pynrelu"))
@@ -618,7 +640,7 @@ def claims_text(judgements: Sequence[verdicts.Verdict], made: str, studied: Sequ
     head = ["# What the studies say about the paper's claims", CLAIMS_INTRO, state(decisive(studied), {}), made]
     blocks = [*filter(None, head), by_subject(judgements, studied)]
     for basis, own in by_basis(judgements, studied).items():
-        blocks += [f"## {basis.capitalize()}", *([SEEN_BEFORE] if basis == BASES[-1] else [])]
+        blocks += [f"## {basis.capitalize()}", *([SAID_OF[basis]] if basis in SAID_OF else [])]
         blocks += [*markdown.claims(_Claims(tuple(own), {}), level="###")]
     blocks += markdown.rules(verdicts.RULES)
     return for_site("\n\n".join(blocks) + "\n")
@@ -685,7 +707,7 @@ def write_calibration(studies: Sequence[StudyResults]) -> None:
 
 
 def calibrated(trials: Sequence[Row]) -> str:
-    """Paired differences over seeds of each score: negative is better for the first; draws are one sample."""
+    """Paired differences of each score over seeds, or over the means of draws: negative is better for the first."""
     names = [n + s for n in SCORES for s in ("", " scaled")]
     rows = []
     for study_name in dict.fromkeys(_names(trials)):
@@ -697,12 +719,24 @@ def calibrated(trials: Sequence[Row]) -> str:
             base = by_row.get(f"{part}/{dict(COMPARED).get(unit)}")
             seeds = sorted(own.keys() & base.keys()) if base else []
             if len(seeds) > 1 and base:
-                gaps = [stats.summarise([float(own[s][n]) - float(base[s][n]) for s in seeds]) for n in names]
+                gaps = [_gap(own, base, seeds, n) for n in names]
                 cells = [f"{g.mean:+.4f} ({g.low:+.4f} to {g.high:+.4f})".replace("-", "−") for g in gaps]
                 pair = f"`{unit}` − `{dict(COMPARED)[unit]}`"
-                rows.append((f"`{study_name}`", NAMES.get(part, part), pair, str(len(seeds)), *cells))
+                draws = len({part for part, _ in seeds})
+                count = f"{len(seeds)} ({draws} draws)" if draws > 1 else str(len(seeds))
+                rows.append((f"`{study_name}`", NAMES.get(part, part), pair, count, *cells))
     made = table(("Study", "Network", "Pair", "Trials", *names), rows, right=range(3, 4 + len(names)))
     return f"{made}\n\nOne line for each trial: [calibration.csv](calibration.csv)."
+
+
+def _gap(
+    own: Mapping[tuple[str, str], Row], base: Mapping[tuple[str, str], Row], keys: Iterable[tuple[str, str]], name: str
+) -> stats.Summary:
+    by_draw: dict[str, list[float]] = {}
+    for part, seed in keys:
+        by_draw.setdefault(part, []).append(float(own[part, seed][name]) - float(base[part, seed][name]))
+    several = [stats.summarise(gaps).mean for gaps in by_draw.values()]
+    return stats.summarise(several if len(several) > 1 else next(iter(by_draw.values())))
 
 
 # --- the pages, from the study directories ----------------------------------------------------------------------------

@@ -139,7 +139,14 @@ def test_a_calibration_table_pairs_seeds(writer):
         for unit, value in (("relu", 0.2), ("ada", 0.1))
         for seed in range(3)
     ]
-    assert "| `s` | MLP-1 | `ada` − `relu` | 6 | −0.1000 (−0.1000 to −0.1000) |" in writer.calibrated(lines)
+    same = "−0.1000 (−0.1000 to −0.1000) |"
+    assert f"| `s` | MLP-1 | `ada` − `relu` | 6 (2 draws) | {same}" in writer.calibrated(lines)
+    first = [line for line in lines if "-draw-1" in line["row"]]
+    assert f"| `s` | MLP-1 | `ada` − `relu` | 3 | {same}" in writer.calibrated(first)
+    for line in lines:
+        if line["row"] == "mlp-1-draw-2/ada":
+            line["brier"] = str(float(line["brier"]) + 0.2)  # draws at -0.1 and +0.1: n = 2, not 6
+    assert "+0.0000 (−1.2706 to +1.2706)" in writer.calibrated(lines)
 
 
 def lines(study_name, key, values, *, draw=""):

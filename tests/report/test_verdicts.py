@@ -132,6 +132,21 @@ def test_significant_reads_the_papers_own_marks(fashion) -> None:
     assert verdict(gained, claim(**pair, significant=True)).outcome == "inconclusive"  # the stored answers bear no mark
 
 
+def test_where_answers_are_missing_most_of_the_papers_marks_are_not_counted(fashion) -> None:
+    made = claim(significant=True, quantifier="most")
+    assert verdict(fashion, made).outcome != "not run"
+    rows = tuple(
+        replace(
+            r,
+            best=r.best and replace(r.best, directory=None),
+            trials=tuple(replace(t, directory=None) for t in r.trials),
+        )
+        for r in fashion.rows
+    )
+    blind = verdict(replace(fashion, rows=rows), made)
+    assert (blind.outcome, "the answers that the paper's test needs are not there" in blind.reason) == ("not run", True)
+
+
 def test_a_claim_about_more_than_was_run_says_so(fashion) -> None:
     elsewhere = {"study": "", "a": ("table-fashion-mlp:mlp-1/ada", "table-moroco:cnn/ada")}
     elsewhere |= {"b": ("table-fashion-mlp:mlp-1/relu", "table-moroco:cnn/relu")}
@@ -296,6 +311,10 @@ def test_quick_and_partial_and_changed_and_unfinished_rows_carry_no_verdict(fash
     assert "protocol" in verdict(replace(fashion, rows=rows), claim()).reason
     rows = tuple(replace(r, trials=r.trials[:3]) for r in fashion.rows)
     assert verdict(replace(fashion, rows=rows), claim()).reason == "ADA of one-hidden-layer MLP has 3 of 5 trials"
+    rows = tuple(replace(r, trials=(), best=None) for r in fashion.rows)
+    fewer = study.model_copy(update={"trials": 2})
+    none = verdict(replace(fashion, study=fewer, rows=rows), claim())
+    assert none.reason == "ADA of one-hidden-layer MLP was not trained"
 
 
 def test_the_summary_counts_the_verdicts_by_what_claims_are_about(fashion) -> None:

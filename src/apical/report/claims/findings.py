@@ -210,7 +210,7 @@ def _cost(claim: Claim, evidence: Evidence, judged: Judged) -> Iterator[Finding]
         more = (of_a / of_b - 1 if claim.scale == "relative" else of_a - of_b) if of_b else float("nan")
         share = claim.scale == "relative"
         words = f"{of_a:,} against {of_b:,} = {100 * more:+.4g} %" if share else f"{more:+,.0f}"
-        paper = " to ".join(f"{100 * v:+g} %" if share else f"{v:+g}" for v in (low, high))
+        paper = "accepted: " + " to ".join(f"{100 * v:+g} %" if share else f"{v:+g}" for v in (low, high))
         answer: Answer = "supported" if low <= more <= high else "contradicted"
         yield Finding(answer, f"parameters of {pair_name(a, b)}", words, paper, count_trials(1), _digests(a, b))
 

@@ -130,6 +130,9 @@ def judge(claim: Claim, evidence: Evidence, shipped: Mapping[str, Study]) -> Ver
     made, missing = _times(claim, evidence, shipped) if timed(claim) else _findings(claim, evidence, shipped)
     findings = [f for f in made if f.n]
     missing += [f.words for f in made if not f.n]  # rows without what the claim is about
+    if claim.significant and claim.quantifier == "most":  # the paper's own test is what is counted
+        missing += [f"{f.what}: {UNTESTED}" for f in findings if not _tested(f)]
+        findings = [f for f in findings if _tested(f)]
     outcome, count = _outcome(claim, findings, bool(missing))
     judged = len(findings) // len(claim.splits)
     return Verdict(claim, outcome, _reason(outcome, findings, missing, count), tuple(findings), tuple(missing), judged)
@@ -183,6 +186,8 @@ def _obstacle(
             return f"{result.part.title} has a part of the data ({result.part.partial})"
         if result.row.quoted:
             continue
+        if not result.trials:
+            return f"{result.row.label} of {result.part.title} was not trained"
         if change := changed(result.row, result.part, study, shipped.get(name)):
             return f"{result.row.label} of {result.part.title} was not trained with the paper's protocol ({change})"
         tested = sum(t.test is not None for t in result.trials)
@@ -217,6 +222,13 @@ def _all(claim: Claim, findings: Sequence[Finding]) -> Outcome:
     return "negligible" if all(f.answer == "negligible" for f in findings) else "inconclusive"
 
 
+UNTESTED = "the answers that the paper's test needs are not there"
+
+
+def _tested(finding: Finding) -> bool:
+    return finding.comparison is not None and finding.comparison.test is not None
+
+
 def _marked(finding: Finding) -> bool:
     return finding.comparison is not None and bool(finding.comparison.mark)
 
@@ -226,8 +238,6 @@ def _most(claim: Claim, findings: Sequence[Finding]) -> tuple[Outcome, str]:
     n, k = len(held), sum(held)
     word = "marked by the paper's test" if claim.significant else "supported"
     count = f"{k} of {n} pairs are {word}"
-    if claim.significant and any(f.comparison is None or f.comparison.test is None for f in findings):
-        return "inconclusive", "the answers that the paper's test needs are not there"
     if _at_least(k, n) <= LEVEL:
         return "supported", count
     return ("contradicted" if _at_least(n - k, n) <= LEVEL else "inconclusive"), count
