@@ -47,6 +47,21 @@ def test_stacks_do_not_depend_on_what_is_done(make_tiny):
     assert done.jobs(busy={t.digest for t in done.jobs()[0].trials}) == []
 
 
+def test_chosen_settings_wait_only_for_rows_that_may_share_their_stacks() -> None:
+    planned = plan(study.load("table-fashion-mlp", sets=['only_parts=["mlp-1"]']))
+    facts = {t.digest: Facts("done", 0.5, 1.0) for t in planned.tuning if "pyn" not in t.row}
+    jobs = StudyState(planned, facts, ()).jobs()
+    finals = [job.trials for job in jobs if job.trials[0].trial > 0]
+    assert [len(trials) for trials in finals] == [6] * 4, "the standard rows of seeds 1 to 4, without pyramidal ones"
+    facts |= {t.digest: Facts("done", 0.5, 1.0) for t in planned.tuning}
+    later = [job.trials for job in StudyState(planned, facts, ()).jobs()]
+    assert [trials for trials in later if "pyn" not in trials[0].row] == finals, "and the stacks stay the same"
+    assert [len(trials) for trials in later] == [6] * 4 + [5] * 4
+    del facts[next(t.digest for t in planned.tuning if t.row == "mlp-1/leaky-ada")]
+    jobs = StudyState(planned, facts, ()).jobs()
+    assert [len(job.trials) for job in jobs] == [1] + [5] * 4, "one row without a choice holds the standard ones back"
+
+
 def test_a_fault_in_a_stack_is_that_of_one_trial(make_tiny, tmp_path, monkeypatch):
     """Where a stack cannot be trained, its trials are trained one by one."""
     from apical.study import worker

@@ -1,6 +1,6 @@
 """What a study trains: a pure function of the study. Trials are named by the digest of their TrialSpec."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -82,9 +82,9 @@ class Plan:
         """The trials in groups that can be trained as one, each of at most `study.stack`, in the given order."""
         return grouped(planned, self.study.stack)
 
-    def alone(self, trial: Planned) -> bool:
-        """True where a trial cannot be part of a stack."""
-        return stack_key(trial.spec) is None
+    def possible(self, row: Row | str) -> Iterator[Planned]:
+        """The trials of every setting that a row may choose."""
+        return (trial for setting in self.settings(row) for trial in self.finals(row, setting))
 
     @property
     def count(self) -> int:
@@ -141,19 +141,27 @@ def spec_of(part: Part, unit: str = "relu", seed: int = 0) -> TrialSpec:
 
 
 def grouped(planned: Sequence[Planned], size: int) -> tuple[tuple[Planned, ...], ...]:
-    """The trials in groups of at most `size` that `run_many` can train as one; the others alone.
-
-    The key of a stack depends on the values of a unit only where one module serves all trials: for the other kinds one
-    trial of each kind, part and seed is asked.
-    """
-    keys: dict[tuple[int, str, int], str | None] = {}
+    """The trials in groups of at most `size` that `run_many` can train as one; the others alone."""
     groups: dict[str, list[Planned]] = {}
+    for trial, key in zip(planned, stack_keys(planned), strict=True):
+        groups.setdefault(key or trial.digest, []).append(trial)
+    return tuple(tuple(group[i : i + size]) for group in groups.values() for i in range(0, len(group), size))
+
+
+def stack_keys(planned: Iterable[Planned]) -> list[str | None]:
+    """`stack_key` of each trial.
+
+    It depends on the values of a unit only where one module serves all trials: for the other kinds one trial of each
+    kind, part and seed is asked.
+    """
+    known: dict[tuple[int, str, int], str | None] = {}
+    keys = []
     for trial in planned:
         alike = (id(trial.values), _stacked_as(trial.setting), trial.trial)
-        if alike not in keys:
-            keys[alike] = stack_key(trial.spec)
-        groups.setdefault(keys[alike] or trial.digest, []).append(trial)
-    return tuple(tuple(group[i : i + size]) for group in groups.values() for i in range(0, len(group), size))
+        if alike not in known:
+            known[alike] = stack_key(trial.spec)
+        keys.append(known[alike])
+    return keys
 
 
 @cache

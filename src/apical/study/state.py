@@ -18,7 +18,7 @@ from apical.files import home
 from apical.study.directory import RESULT, SCORES, TEST, Store
 from apical.study.engines.base import Job
 from apical.study.model import FINISHED
-from apical.study.plan import Plan, Planned
+from apical.study.plan import Plan, Planned, stack_keys
 from apical.study.selection import choose
 from apical.train.result import check_result
 from apical.train.spec import digest
@@ -231,15 +231,15 @@ class StudyState:
     def _stacks(self, left: Mapping[str, Planned]) -> list[tuple[Planned, ...]]:
         """What is left, in stacks that do not depend on what is done: who takes one over finds its checkpoint.
 
-        The chosen settings of a part are stacked once all its rows have chosen; what is trained alone need not wait.
+        Chosen settings are stacked once all rows of the part that may share their stacks have chosen.
         """
         tuning = {trial.digest for trial in self.plan.tuning}
         groups = list(self.plan.tuning_stacks)
         for part in self.plan.study.parts:
             rows = [row.key for row in self.plan.study.trained if row.part == part.name]
             finals = [t for row in rows for t in self.finals.get(row, ()) if t.digest not in tuning]
-            complete = all(row in self.finals for row in rows)
-            groups += [g for g in self.plan.stacks(_distinct(finals)) if complete or self.plan.alone(g[0])]
+            open_ = stack_keys(t for row in rows if row not in self.finals for t in self.plan.possible(row))
+            groups += [g for g in self.plan.stacks(_distinct(finals)) if stack_keys(g)[0] not in {*open_} - {None}]
         kept = (tuple(trial for trial in group if trial.digest in left) for group in groups)
         return [group for group in kept if group]
 
