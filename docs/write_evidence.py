@@ -6,9 +6,9 @@ FOLDER holds study directories, as `apical study run` leaves them in studies/. R
 whose other lines stay: a long study can be run row by row (`--set 'only_rows=["ada"]'`), on several machines. A network
 with fresh seeds enters pages and verdicts when all its rows are there. The files are those of `python
 benchmarks/epochs.py --csv FILE`, `python docs/evidence/optimiser.py FILE` and `python docs/evidence/by_test.py FILE`.
-Without FOLDER the claims, the forest plot and the numbers are written again from results.csv, which has every score
-but no answer to a single image: marks, bootstraps over images, losses and gradients are then missing, and the page
-says so. Nothing is trained here.
+Without FOLDER the claims, the forest plot and the numbers are written again from results.csv, which has every score,
+and samples.json, which has the paper's marks and bootstraps over images of the pairs whose answers were there; losses
+and gradients are then missing, and the page says so. Nothing is trained here.
 
 A study with fresh seeds (docs/evidence/confirm-*.toml) stands for the shipped one that it extends; its draws of noise
 are one sample of draws x seeds.
@@ -16,12 +16,13 @@ are one sample of draws x seeds.
 
 import argparse
 import csv
+import json
 import re
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from math import exp, log
 from pathlib import Path
@@ -32,7 +33,7 @@ from apical.models.registry import unit_for
 from apical.report import draw, figures, writing
 from apical.report.charts import Chart, Palette
 from apical.report.claims import verdicts
-from apical.report.comparison import AnswerBook, Evidence, compare, with_interval
+from apical.report.comparison import AnswerBook, Beside, Evidence, PairedTest, compare, fingerprint, with_interval
 from apical.report.gathering import by_topic, counted
 from apical.report.numbers import ACCURACY, show
 from apical.report.render import markdown
@@ -47,6 +48,7 @@ EVIDENCE = ROOT / "docs" / "evidence"
 TABLES = ("results", "timing", "optimiser", "by-test")
 RESULTS, TIMING, OPTIMISER, BY_TEST = (EVIDENCE / f"{name}.csv" for name in TABLES)
 CLAIMS, CALIBRATION = EVIDENCE / "claims.csv", EVIDENCE / "calibration.csv"
+SAMPLES = EVIDENCE / "samples.json"
 PAGES = (ROOT / "README.md", EVIDENCE / "index.md", EVIDENCE / "why.md")
 CONFIRMATORY = 1000
 """The first seed of the trials that the rule decides by; smaller ones were seen before it was written."""
@@ -76,7 +78,7 @@ def blocks() -> dict[str, str]:
         "pairs": pairs(deciding),
         "losses": losses(deciding),
         "confirmed": confirmed(deciding),
-        "verdicts": by_subject(judged(studied, timings), studied),
+        "verdicts": by_subject(judged(evidence_of(studied)), studied),
         "calibration": calibrated(_read(CALIBRATION)) if CALIBRATION.is_file() else NOTHING_YET,
         "xor": xor(trials),
         "cost": cost(timings),
@@ -458,9 +460,39 @@ def together(studied: Iterable[StudyResults]) -> list[StudyResults]:
     return made
 
 
-def judged(studied: Sequence[StudyResults], timings: Sequence[Row]) -> list[verdicts.Verdict]:
+def evidence_of(studied: Sequence[StudyResults]) -> Evidence:
+    """The pairs of these studies, with what samples.json has of trials whose answers are not here."""
+    return Evidence(decisive(studied), timings=_read(TIMING), beside=read_samples())
+
+
+def read_samples() -> dict[str, Beside]:
+    """Bootstraps over images and the paper's own test, as they were found with the answers to single images."""
+    if not SAMPLES.is_file():
+        return {}
+    known = json.loads(SAMPLES.read_text(encoding="utf-8"))
+    made = {}
+    for key, found in known.items():
+        crossed = stats.Interval(**found["crossed"]) if found["crossed"] else None
+        made[key] = Beside(crossed, PairedTest(**found["test"] | {"trials": tuple(found["test"]["trials"])}))
+    return made
+
+
+def write_samples(evidence: Evidence) -> None:
+    """The same of every pair that was compared."""
+    found = {
+        fingerprint(c): {"pair": f"{name}: {c.a} - {c.b}, {c.metric.name}", "crossed": c.crossed and asdict(c.crossed),
+                         "test": asdict(c.test)}
+        for name in evidence.studies
+        for c in evidence.of(name)
+        if c.test is not None
+    }  # fmt: skip
+    if found:
+        text = json.dumps(dict(sorted(found.items(), key=lambda item: item[1]["pair"])), indent=1)
+        SAMPLES.write_text(text + "\n", encoding="utf-8")
+
+
+def judged(evidence: Evidence) -> list[verdicts.Verdict]:
     """The verdict on every claim about these studies."""
-    evidence = Evidence(decisive(studied), timings=timings)
     shipped = {name: study.load(name) for name in study.names()}
     made = [verdicts.judge(claim, evidence, shipped) for claim in verdicts.relevant(study.claims(), evidence)]
     return sorted(made, key=lambda v: v.outcome == "not run")
@@ -652,9 +684,9 @@ class _Claims(NamedTuple):
 
 
 FROM_RESULTS = (
-    "Made from [results.csv](results.csv) and [timing.csv](timing.csv) alone (`python docs/write_evidence.py`): the "
-    "paper's marks, bootstraps over images, training losses and gradients need the study directories, and are missing "
-    "here."
+    "Made from [results.csv](results.csv), [timing.csv](timing.csv) and [samples.json](samples.json) "
+    "(`python docs/write_evidence.py`): training losses and gradients need the study directories, and are missing "
+    "here, as are the paper's marks and bootstraps over images of trials that were run before these were kept."
 )
 
 
@@ -666,7 +698,9 @@ def forest_of(judgements: Sequence[verdicts.Verdict]) -> Chart:
 
 def write_claims(studied: Sequence[StudyResults], made: str) -> None:
     """The page, the table and the picture of the claims."""
-    judgements = judged(studied, _read(TIMING))
+    evidence = evidence_of(studied)
+    judgements = judged(evidence)
+    write_samples(evidence)
     (EVIDENCE / "claims.md").write_text(claims_text(judgements, made, studied), encoding="utf-8")
     CLAIMS.write_text(writing.claims_csv(_Claims(tuple(judgements), {})), encoding="utf-8")
     text = draw.draw_svg(forest_of(judgements), Palette())

@@ -114,10 +114,20 @@ def test_the_claims_and_the_picture_follow_from_the_results(writer, trials):
     text = (EVIDENCE / "claims.md").read_text(encoding="utf-8")
     if writer.FROM_RESULTS not in text:
         pytest.skip("made from study directories")
-    judgements = writer.judged(writer.recorded(trials), writer._read(writer.TIMING))
+    judgements = writer.judged(writer.evidence_of(writer.recorded(trials)))
     assert writer.claims_text(judgements, writer.FROM_RESULTS, writer.recorded(trials)) == text
     picture = (EVIDENCE / "forest.svg").read_text(encoding="utf-8")
     assert all(effect.label[:40] in picture for effect in writer.forest_of(judgements).effects)
+
+
+def test_what_samples_told_is_written_as_it_is_read(writer, trials, tmp_path, monkeypatch):
+    before = writer.SAMPLES.read_text(encoding="utf-8")
+    evidence = writer.evidence_of(writer.recorded(trials))
+    writer.judged(evidence)
+    monkeypatch.setattr(writer, "SAMPLES", tmp_path / "samples.json")
+    assert writer.read_samples() == {}
+    writer.write_samples(evidence)
+    assert (tmp_path / "samples.json").read_text(encoding="utf-8") == before
 
 
 def test_what_was_seen_before_the_rule_is_called_exploratory(writer, trials):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apical import stats
-from apical.report.comparison import AnswerBook, Evidence, compare, turned
+from apical.report.comparison import AnswerBook, Beside, Evidence, compare, fingerprint, turned
 from apical.train.metrics import find
 
 
@@ -99,3 +99,26 @@ def test_a_pair_is_one_whichever_way_round_it_is_asked_for(fashion, metric: str)
 
 def test_two_studies_of_one_name_are_told_apart(fashion) -> None:
     assert list(Evidence([fashion, fashion]).studies) == ["table-fashion-mlp", "table-fashion-mlp (2)"]
+
+
+def test_what_answers_told_is_kept_without_them(fashion) -> None:
+    a, b = ("table-fashion-mlp", "mlp-1/ada"), ("table-fashion-mlp", "mlp-1/relu")
+    whole = Evidence([fashion]).get(a, b, "accuracy")
+    assert whole.test is not None
+    assert whole.crossed is not None
+    rows = tuple(
+        replace(
+            row,
+            best=row.best and replace(row.best, directory=None),
+            trials=tuple(replace(t, directory=None) for t in reversed(row.trials)),
+        )
+        for row in fashion.rows
+    )
+    blind = replace(fashion, rows=rows)
+    assert Evidence([blind]).get(a, b, "accuracy").test is None
+    kept = {fingerprint(whole): Beside(whole.crossed, whole.test)}
+    found = Evidence([blind], beside=kept).get(a, b, "accuracy")
+    assert (found.test, found.crossed, found.mark) == (whole.test, whole.crossed, whole.mark)
+    assert Evidence([blind], beside=kept).get(b, a, "accuracy").test is None, "of this pair, not of its opposite"
+    other = replace(blind, rows=tuple(replace(row, trials=row.trials[1:]) for row in rows))
+    assert Evidence([other], beside=kept).get(a, b, "accuracy").test is None, "and of these trials"

@@ -1,5 +1,6 @@
 """Rows compared in pairs: what trials answered on each sample, the decision over seeds, and its words."""
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, isnan, sqrt
@@ -301,6 +302,20 @@ def _bootstrap(a: Answers, b: Answers, interval: Interval) -> _Tested:
     return _Tested("bootstrap", interval.p_value, interval.p_value, "Cohen's d", effect, needed)
 
 
+class Beside(NamedTuple):
+    """What stands beside a decision and needs the answers on each sample."""
+
+    crossed: Interval | None
+    test: PairedTest | None
+
+
+def fingerprint(comparison: Comparison) -> str:
+    """Of the trials of both rows and the metric: the same in another process, and with the trials in another order."""
+    own, n = comparison.trials, len(comparison.seeds)
+    text = " ".join([comparison.metric.name, *sorted(own[:n]), "-", *sorted(own[n:])])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 # All comparisons of the studies of a report, each made once, when it is asked for.
 
 Ref = tuple[str, str]
@@ -310,13 +325,16 @@ Ref = tuple[str, str]
 class Evidence:
     """The rows of a report, and the findings about their pairs. `timings` are those of benchmarks/epochs.py.
 
-    `crossed` false leaves out the bootstrap over seeds and samples, which reads every trial's answers.
+    `crossed` false leaves out the bootstrap over seeds and samples, which reads every trial's answers. `beside` has
+    what was once found with answers that are no longer there, by `fingerprint`.
     """
 
     def __init__(
-        self, studies: Sequence[StudyResults], *, timings: Sequence[Mapping[str, str]] = (), crossed: bool = True
-    ) -> None:
+        self, studies: Sequence[StudyResults], *, timings: Sequence[Mapping[str, str]] = (), crossed: bool = True,
+        beside: Mapping[str, Beside] | None = None,
+    ) -> None:  # fmt: skip
         self.book = AnswerBook()
+        self._beside = beside or {}
         self.timings = {(t["network"], t["unit"]): t for t in timings}
         self.studies: dict[str, StudyResults] = _named(studies)
         self._rows = {(name, result.row.key): result for name, r in self.studies.items() for result in r.rows}
@@ -341,9 +359,11 @@ class Evidence:
             near = a[0] == b[0] and first.row.part == second.row.part
             rows = self.studies[a[0]].rows if near else (first, second)
             rows = tuple(r for r in rows if not near or (r.row.part == first.row.part and not r.row.quoted))
-            self._comparisons[key] = compare(
+            made = compare(
                 first, second, self.metric(a[0], metric), self.book, rows, split=split, crossed=self._crossed
             )
+            kept = self._beside.get(fingerprint(made)) if split == "test" and made.test is None else None
+            self._comparisons[key] = replace(made, crossed=kept.crossed, test=kept.test) if kept else made
         return self._comparisons[key]
 
     def of(self, study: str) -> list[Comparison]:
