@@ -479,7 +479,7 @@ def read_samples() -> dict[str, Beside]:
 
 def write_samples(evidence: Evidence) -> None:
     """The same of every pair that was compared."""
-    found = {
+    found: dict[str, dict[str, Any]] = {
         fingerprint(c): {"pair": f"{name}: {c.a} - {c.b}, {c.metric.name}", "crossed": c.crossed and asdict(c.crossed),
                          "test": asdict(c.test)}
         for name in evidence.studies
