@@ -207,7 +207,7 @@ class Observation:
                 yield from self._search(source, owner, norm, sums + 1, ends)
         elif maker in _PASSING and record.sources:
             yield from self._search(record.sources[0], owner, norm, sums, ends)
-        elif isinstance(maker, str) and plain_name(maker) in MOVING and record.sources:
+        elif maker in MOVING and record.sources:
             if any(True for _ in self._search(record.sources[0], owner, norm, sums, ends)):
                 ends.append("values of a layer that are rearranged where no graph shows it")
         elif maker in _NORMS and norm is None and isinstance(owner, NORMS) and record.sources:
@@ -276,7 +276,7 @@ class _Watch(TorchFunctionMode):
             self.listed.setdefault(id(site.owner.module), []).append(site)
         self.records: Any = WeakIdKeyDictionary()
         self.frames: list[_Frame] = [self._enter(network.model, None, [], None)]
-        self.calling = self.muted = False
+        self.calling = self.muted = self.hidden = False
         self.steps, self.formulas = _Steps(), Formulas()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -303,7 +303,7 @@ class _Watch(TorchFunctionMode):
             whole(result)
         if func in _AFFINE_FUNCTIONS:
             self.steps.affine(result)
-        name = "an assignment in place" if func is Tensor.__setitem__ else str(getattr(func, "__name__", func))
+        name = "an assignment in place" if func is Tensor.__setitem__ else plain_name(func)
         record = Record("+" if func in _SUMS else name, sources)
         written = args[0] if func is Tensor.__setitem__ else result
         for each in written if isinstance(written, (list, tuple)) else (written,):
@@ -345,6 +345,8 @@ class _Watch(TorchFunctionMode):
         if frame.inside or not (frame.expressions or kind) or self.steps.is_weight(x):
             return
         place = running_place(frame.known, sys._getframe(2))
+        if place is not None and self.hidden:
+            place = replace(place, helper=True)
         for written in frame.expressions:
             assert written.expression is not None
             if written.expression.place.holds(place) and not written.expression.source.holds(place):
@@ -658,23 +660,22 @@ def _maps(name: str, args: Any, data: list[Tensor], result: Tensor) -> bool:
 
 
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operator, those that no function of torch called too: TorchScript's."""
+    """Sees every operator; those that no function of torch called, TorchScript's, are `hidden` in a helper."""
 
     def __init__(self, watch: _Watch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.watch = watch
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        watch, role = self.watch, None
-        kind = None if watch.calling else function_kind(func, args, kwargs or {})
-        if kind is not None and isinstance(args[0], Tensor):
-            watch.calling = True  # of the tensor, to count
-            watch.look(kind, args[0], watch._record(args[0]))
-            watch.calling = False
-            role = Activation(kind).role
+        watch, called = self.watch, self.watch.calling
+        watch.calling = True  # of the tensors, to note them
+        kind = None if called else function_kind(func, args, kwargs or {})
         before = watch.steps.before(func, args)
-        result = func(*args, **(kwargs or {}))
-        watch.operator(func, before, kwargs or {}, result, role)
+        watch.calling, watch.hidden = called, not called
+        result = func(*args, **(kwargs or {}))  # one that no function called comes to the watch here
+        watch.calling, watch.hidden = True, False
+        watch.operator(func, before, kwargs or {}, result, None if kind is None else Activation(kind).role)
+        watch.calling = called
         return result
 
 

@@ -293,6 +293,6 @@ def nothing_converted(decisions: list[Decision], unit: Unit, *, has_inputs: bool
             f"e.g. convert_(model, {str(unit.apical)!r})"
         )
     return (
-        f"{str(unit)!r} needs an affine layer before the activation, and {number} "
-        f"has {'none' if no else 'one'} ({why}): use a standard unit, e.g. convert_(model, {str(unit.apical)!r})"
+        f"{str(unit)!r} needs one affine layer that feeds the activation, which {number} "
+        f"{'does not have' if no else 'has'} ({why}): use a standard unit, e.g. convert_(model, {str(unit.apical)!r})"
     )
