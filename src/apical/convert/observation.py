@@ -555,9 +555,10 @@ class _Steps:
         return isinstance(tensor, nn.Parameter) or tensor in self.weights
 
     def is_number(self, tensor: Tensor) -> bool:
-        """Whether this is a floating-point input, or computed from such."""
+        """Whether this is a floating-point input, or computed from such, or a mask of such."""
         step = self._step(tensor)
-        return step is not None and (tensor.is_floating_point() or step.base is not None)
+        mask = tensor.dtype == torch.bool and step is not None and step.base is not None
+        return mask or (step is not None and tensor.is_floating_point())
 
     def start(self, tensors: Any) -> None:
         """The inputs of the model."""

@@ -14,7 +14,7 @@ import linecache
 import re
 import textwrap
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MappingProxyType
@@ -640,7 +640,7 @@ class Search:
         """Whether a call takes numbers out of torch that may come from the inputs, for Python to compute with."""
         if _position(node) in _deciding(self.method.function.__code__.co_filename)[0]:
             return False
-        return any(self._is_data(value) for value in self._taken(node))
+        return any(self._data(value) >= MASK for value in self._taken(node))
 
     def _taken(self, node: ast.AST) -> list[ast.expr]:
         """What a call takes out of torch: by a tensor's method, `float`, `max`, or a function of math or numpy."""
@@ -653,30 +653,32 @@ class Search:
             function = _TAKING.get(node.func.id)
         return [*node.args, *(keyword.value for keyword in node.keywords)] if _is_outside(function) else []
 
-    def _is_data(self, node: ast.AST, above: frozenset[Any] = frozenset()) -> bool:
-        """Whether a value may be, or hold, floating-point numbers that are computed from the inputs, in torch."""
+    def _data(self, node: ast.AST, above: frozenset[Any] = frozenset()) -> int:
+        """What of the inputs a value may be, or hold, in torch: NOTHING, a COUNT, a MASK, or floating-point NUMBERS."""
         if isinstance(node, ast.Name) or _is_own(node, self.method.self):
             name = ast.unparse(node)
             key, values = (self.method.function, name), self.given.get(name, [])
             if key in above or name == self.method.self or (name not in self.local and not values):
-                return False
+                return NOTHING
             if name in self.parameters:
-                return name not in self.numbers and self._is_passed(name, above | {key})
-            return not values or any(self._is_data(value, above | {key}) for value in values)
-        if isinstance(node, ast.Call):
-            called = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
-            if called in _INTEGERS or self._taken(node):
-                return False
-            if _is_own(node.func, self.method.self):
-                return True
-        if isinstance(node, (ast.Compare, ast.Lambda)) or (isinstance(node, ast.Attribute) and node.attr in _ABOUT):
-            return False
-        return any(self._is_data(each, above) for each in _holding(node))
+                return NOTHING if name in self.numbers else self._passed(name, above | {key})
+            return _most(self._data(value, above | {key}) for value in values) if values else NUMBERS
+        if isinstance(node, ast.Lambda) or (isinstance(node, ast.Attribute) and node.attr in _ABOUT):
+            return NOTHING
+        if isinstance(node, ast.Call) and _is_own(node.func, self.method.self):
+            return NOTHING if self._taken(node) else NUMBERS
+        held = _most(self._data(each, above) for each in _holding(node)) if not self._taken(node) else NOTHING
+        if isinstance(node, ast.Compare):
+            return min(held, MASK) if not isinstance(node.ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn)) else NOTHING
+        if isinstance(node, ast.BinOp) and not isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+            return NUMBERS if held else NOTHING
+        return _of_call(node, held) if isinstance(node, ast.Call) else held
 
-    def _is_passed(self, name: str, above: frozenset[Any]) -> bool:
-        """Whether an argument may be such a value, as far as the calls tell that are known."""
+    def _passed(self, name: str, above: frozenset[Any]) -> int:
+        """What an argument may be of the inputs, as far as the calls tell that are known."""
         passed = [(search, _argument(call, self.method, name)) for search, call in self.callers()]
-        return not passed or any(value is None or search._is_data(value, above) for search, value in passed)
+        values = (NUMBERS if value is None else search._data(value, above) for search, value in passed)
+        return _most(values) if passed else NUMBERS
 
     def _has_left(self, node: ast.AST, above: frozenset[str] = frozenset()) -> bool:
         """Whether a value is a number of Python or an array of numpy that was a tensor."""
@@ -1055,11 +1057,34 @@ LONGEST = 48
 """Characters of an expression that a report shows."""
 
 
-_INTEGERS = (
-    "long", "int", "bool", "any", "all", "argmax", "argmin", "argsort", "nonzero", "count_nonzero", "size", "dim",
-    "numel", "nelement", "ndimension", "stride", "len", "range",
-)  # fmt: skip
-"""Methods and functions whose result holds no floating-point numbers."""
+NOTHING, COUNT, MASK, NUMBERS = range(4)
+"""What a value may be of the inputs. A mask is a step of each number; a count is an integer that Python may have."""
+
+_SIZES = ("size", "dim", "numel", "nelement", "ndimension", "stride")
+_COUNTING = ("long", "int", "bool", "any", "all", "argmax", "argmin", "argsort", "nonzero", "count_nonzero")
+_KEEPING = ("max", "min", "detach", "cpu", "clone", "view", "reshape", "flatten", "squeeze", "unsqueeze")
+"""Methods and functions that give sizes, that count, and that leave counts and masks what they are."""
+
+
+def _most(parts: Iterable[int]) -> int:
+    """The largest of them; NUMBERS ends the search."""
+    most = NOTHING
+    for part in parts:
+        most = max(most, part)
+        if most == NUMBERS:
+            break
+    return most
+
+
+def _of_call(node: ast.Call, held: int) -> int:
+    """What a call makes of inputs: most functions make numbers of masks and counts too."""
+    name = getattr(node.func, "attr", "")
+    if not held or name in _SIZES or getattr(node.func, "id", "") in ("len", "range", "int", "bool"):
+        return NOTHING
+    if name in _COUNTING or (name == "sum" and held == MASK):
+        return COUNT
+    return held if name in (*_KEEPING, "sum") else NUMBERS
+
 
 _ABOUT = ("shape", "ndim", "dtype", "device", "is_cuda", "requires_grad", "training")
 """Attributes of a tensor that say nothing of its numbers."""
