@@ -595,6 +595,7 @@ def test_a_helper_of_torchscript_is_one_activation_as_one_of_python_is(unit: str
             before = model(x)
     assert rows[0] == rows[1]
     assert [row[0] for row in rows[0] if not row[3]] == ["silu", "leaky_relu"]
+    assert apical.convert_(OfHelpers(torch.jit.script(plain_swish), torch.jit.script(plain_leaky)), "ada").kept == []
 
 
 def matmul_then_formula(z: Tensor, w: Tensor) -> Tensor:

@@ -41,6 +41,7 @@ from apical.convert.kinds import (
 from apical.convert.probe import called_alone
 from apical.convert.source import (
     LEAVING,
+    UNKNOWN,
     Place,
     called_names,
     codes,
@@ -134,15 +135,22 @@ class Observation:
     """What was suspected to be an activation of several parts, until the parts were seen."""
     taken: dict[tuple[int, Place], Site | None] = field(default_factory=dict)
     """Where a forward took a value out of torch: the site to list if it was computed from the inputs, None if not."""
+    ran: dict[int, set[Place | None]] = field(default_factory=dict)
+    """The places in each forward where an operator ran."""
 
     def inputs(self, site: Site) -> str:
         """What an activation was called with, for its row."""
         unused = site.module is not None and site not in self.calls
         return DID_NOT_RUN if unused else str(self.shares.get(site, ""))
 
-    def leaving(self) -> list[Site]:
-        """The values that left torch, and those of code that did not run, as far as the source tells."""
+    def others(self) -> list[Site]:
+        """The values that left torch; those of code that did not run, and calls in it, as far as the source tells."""
         unseen = [site for site in self.network.leaving if (id(site.owner.module), site.place) not in self.taken]
+        for site in self.network.unknown:
+            ran = self.ran.get(id(site.owner.module), set())
+            if not (any(map(site.place.holds, ran)) if site.place is not None else ran):
+                reason = f"{UNKNOWN}, and it computed nothing on example_inputs{site.place or ''}"
+                unseen.append(replace(site, fixed=reason))
         return [*(site for site in self.taken.values() if site is not None), *unseen]
 
     def note(self, site: Site, x: Tensor, place: Place | None, record: Record | None, alpha: float | None) -> None:
@@ -385,12 +393,18 @@ class _Watch(TorchFunctionMode):
 
     def operator(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, role: Role) -> None:
         """An operator ran: what it made, as a function of what it was made from."""
-        frame = self.frames[-1]
+        frame, place = self.frames[-1], self._running()
         if frame.whole or self.muted:
             return
-        place = running_place(frame.known, sys._getframe(2)) if frame.known else None
         origin = (frame.module, place)
         self.steps.note(self.formulas, func, args, kwargs, result, role, origin, follow=not frame.inside)
+
+    def _running(self) -> Place | None:
+        """The place of the running forward where an operator or a module is called."""
+        frame = self.frames[-1]
+        place = running_place(frame.known, sys._getframe(2)) if frame.known else None
+        self.observed.ran.setdefault(id(frame.module), set()).add(place)
+        return place
 
     def conclude(self) -> None:
         """List the activations that were computed step by step and that nothing lists yet."""
@@ -447,6 +461,7 @@ class _Watch(TorchFunctionMode):
             return call(module, *args, **kwargs)
         inputs = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
         record = self._record(inputs[0]) if inputs else None
+        self._running()
         self.calling = True  # of the module itself, to know it
         activation = self.network.activation(module) if inputs else None
         self.calling = False

@@ -17,7 +17,7 @@ from apical.convert.kinds import DEFAULT_KINDS, is_ours
 from apical.convert.observation import DID_NOT_RUN
 from apical.convert.plan import BASAL, FILTERED, NOT_ASKED, PER_CHANNEL, Decision
 from apical.convert.record import ATTRIBUTE, local_units
-from apical.convert.source import LEAVES, make_a_module
+from apical.convert.source import LEAVES, UNKNOWN, make_a_module
 from apical.errors import ConversionError
 from apical.nn.unit import Unit
 
@@ -163,13 +163,16 @@ class ConversionReport:
         filtered = [row for row in left if row.reason == FILTERED]
         others = [row for row in left if row.reason.startswith(NOT_ASKED)]
         leaving = [row for row in left if row.reason.startswith(LEAVES)]
-        fixed = [row for row in left if row not in filtered and row not in others and row not in leaving]
+        unknown = [row for row in left if row.reason.startswith(UNKNOWN)]
+        known = [*filtered, *others, *leaving, *unknown]
+        fixed = [row for row in left if row not in known]
         lines = [f"left out by filter_fn: {_kinds(filtered)}"] if filtered else []
         if others:
             names = ", ".join(repr(kind) for kind in dict.fromkeys(row.kind for row in others))
             lines.append(f"not asked for: {_kinds(others)}; kinds=[*apical.convert.DEFAULT_KINDS, {names}] adds them")
         lines += [f"out of reach: {_kinds(fixed)} (report.kept says why)"] if fixed else []
-        return lines + ([f"values that leave torch: {_kinds(leaving)} (report.kept says where)"] if leaving else [])
+        lines += [f"values that leave torch: {_kinds(leaving)} (report.kept says where)"] if leaving else []
+        return lines + ([f"calls that are not known: {_kinds(unknown)} (report.kept says where)"] if unknown else [])
 
     def _headline(self, asked: list[Change]) -> str:
         head = f"{len(self.converted)} of {_count(len(asked), 'activation')} converted to {self.unit}"
