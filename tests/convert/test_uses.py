@@ -1,5 +1,6 @@
 """What a forward does beside its activations (guards, statistics, further arguments, second names) changes no row."""
 
+import copy
 import math
 from functools import cached_property
 from typing import Any
@@ -719,3 +720,86 @@ def test_a_call_of_what_is_not_known_is_listed_and_not_counted(kind: type[Networ
         assert " of forward)" in unknown[0].reason
         assert str(report).startswith("1 of 1 activation converted to ada")
         assert f"calls that are not known: 1 {name} (report.kept says where)" in str(report)
+
+
+class Picking(Network):
+    """An attribute picks the activation, or the layer, among the module's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acts = nn.ModuleDict({"relu": nn.ReLU(), "gelu": nn.GELU()})
+        self.affines = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+        self.name, self.number = "relu", 0
+
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.acts[self.name](self.affine(x)))
+
+
+class PickingByAName(Picking):
+    def forward(self, x: Tensor) -> Any:
+        name = self.name
+        act = self.acts[name]
+        return self.last(act(self.affine(x)))
+
+
+class PickingByGetattr(Picking):
+    def forward(self, x: Tensor) -> Any:
+        return self.last(getattr(self.acts, self.name)(self.affine(x)))
+
+
+class PickingByAProperty(Picking):
+    @property
+    def act(self) -> Any:
+        return self.acts[self.name]
+
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.act(self.affine(x)))
+
+
+class PickingOnValues(Picking):
+    def forward(self, x: Tensor) -> Any:
+        h = self.affine(x)
+        return self.last(self.acts[self.name](h) if h.sum() < 1e9 else h)
+
+
+class PickingBesideACall(Picking):
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.acts[self.name](self.affine(x))) + F.relu(self.affines[0](x)).sum()
+
+
+PICKING = [Picking, PickingByAName, PickingByGetattr, PickingByAProperty, PickingOnValues, PickingBesideACall]
+
+
+@pytest.mark.parametrize("kind", PICKING)
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_a_forward_that_picks_by_an_attribute_still_does(kind: type[Picking], unit: str) -> None:
+    model, x = kind().eval(), torch.randn(3, 4)
+    original = copy.deepcopy(model)
+    report = apical.convert_(model, unit, example_inputs=x)
+    kept = {row.name for row in report.kept}
+    assert kept == (set() if unit == "ada" else {"acts.gelu"})
+    assert "acts.relu" in {row.name for row in report.converted}
+    converted = model(x)
+    model.name = original.name = "gelu"
+    with Ran() as ran:
+        model(x)
+    assert ("gelu" in ran.names) == ("acts.gelu" in kept)
+    if unit == "pynada" and kind is not PickingBesideACall:
+        assert torch.equal(model(x), original(x))  # the layer before what stayed is as it was
+    model.name = "relu"
+    assert torch.equal(model(x), converted)
+
+
+class PickingLayers(Picking):
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.acts["relu"](self.affines[self.number](x)))
+
+
+def test_a_neuron_refuses_another_layer_than_its_own() -> None:
+    model, x = PickingLayers(), torch.randn(3, 4)
+    report = apical.convert_(model, "pynada")
+    assert [row.name for row in report.converted] == ["acts.relu"]
+    model(x)
+    model.number = 1
+    with pytest.raises(RuntimeError, match="not the layer before it"):
+        model(x)

@@ -229,6 +229,38 @@ def _is_trace(node: ast.AST, method: Method, module: nn.Module) -> bool:
     return isinstance(holder, ast.Name) and node.func.attr in _FILLING and _is_global(holder.id, method)  # type: ignore[attr-defined]
 
 
+def picks_modules(module: nn.Module) -> bool:
+    """Whether a forward picks modules by an attribute (`self.acts[self.name]`), which may be another one later."""
+    return any(_is_pick(node, each, module) for each in methods(type(module)).values() for node in ast.walk(each.tree))
+
+
+def _is_pick(node: ast.AST, method: Method, module: nn.Module) -> bool:
+    if isinstance(node, ast.Subscript):
+        holder, key = node.value, node.slice
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
+        holder, key = node.args[0], node.args[1]
+    elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("get", "get_submodule") and node.args:
+        holder, key = node.func.value, node.args[0]  # type: ignore[attr-defined]
+    else:
+        return False
+    own, *path = ast.unparse(holder).removesuffix("._modules").split(".")
+    value: Any = module if own == method.self else None
+    for name in path:
+        value = getattr(value, name, None)
+    return isinstance(value, nn.Module) and any(_may_change(part, method, module) for part in ast.walk(key))
+
+
+def _may_change(node: ast.AST, method: Method, module: nn.Module) -> bool:
+    """Whether a part of a key is an attribute that decides, or a name for one; a graph knows `training`."""
+    if isinstance(node, ast.Name):
+        set_to = [each for each in ast.walk(method.tree) if isinstance(each, ast.Assign)]
+        values = [each.value for each in set_to if ast.unparse(each.targets[0]) == node.id]
+        return any(isinstance(each, ast.Attribute) and _may_change(each, method, module) for each in values)
+    if not isinstance(node, ast.Attribute) or not _is_own(node, method.self) or node.attr == "training":
+        return False
+    return not isinstance(getattr(module, node.attr, None), (nn.Module, Tensor))
+
+
 _CONTAINERS = (list, dict, set, deque)
 _FILLING = ("append", "appendleft", "extend", "insert", "add", "update", "setdefault", "pop", "popleft", "clear")
 
