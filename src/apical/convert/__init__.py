@@ -198,7 +198,7 @@ def _carry_out(
     application = Application(network, surgery, decisions, unit, at_zero=at_zero)
     application.run()
     _release_functions(held, surgery)
-    verification.check(application)
+    varying = verification.check(application)
     records = _note(surgery, record)
     listed = [*decisions, *_listed(network, observed)]
     table = rows(listed, application.made, observed.inputs if isinstance(observed, Observation) else lambda _: "", unit)
@@ -207,7 +207,9 @@ def _carry_out(
     cost = Cost(parameters, forwards if example_inputs is not None else None)
     details = {traced.name or "(the model)": traced.words for traced in network.blind()} | network.unread
     doubtful = [*network.doubtful, *network.unread]
-    return ConversionReport(surgery.model, str(unit), table, surgery.undo, details, cost, document(records), doubtful)
+    return ConversionReport(
+        surgery.model, str(unit), table, surgery.undo, details, cost, document(records), doubtful, varying
+    )
 
 
 def _listed(network: FlowGraph, observed: Observation | Recorded | None) -> list[Decision]:

@@ -70,7 +70,8 @@ class ConversionReport:
     """What `convert_` did. `model` is the model to use; `print(report)` shows the table; `undo()` takes it back.
 
     `details` holds torch's own words about forwards that could not be traced, by name; `cost` what the change costs;
-    `record` what `save` writes; `doubtful` those of these forwards in which code may run that was not read.
+    `record` what `save` writes; `doubtful` those of these forwards in which code may run that was not read; `varying`
+    the activations whose numbers differ from call to call, for which the check on example inputs was left out.
     """
 
     model: nn.Module
@@ -81,6 +82,7 @@ class ConversionReport:
     cost: Cost = field(default_factory=lambda: Cost((0, 0)))
     record: dict[str, Any] = field(default_factory=dict, repr=False)
     doubtful: list[str] = field(default_factory=list)
+    varying: list[str] = field(default_factory=list)
     _values: dict[str, Tensor] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -172,7 +174,9 @@ class ConversionReport:
             lines.append(f"not asked for: {_kinds(others)}; kinds=[*apical.convert.DEFAULT_KINDS, {names}] adds them")
         lines += [f"out of reach: {_kinds(fixed)} (report.kept says why)"] if fixed else []
         lines += [f"values that leave torch: {_kinds(leaving)} (report.kept says where)"] if leaving else []
-        return lines + ([f"calls that are not known: {_kinds(unknown)} (report.kept says where)"] if unknown else [])
+        lines += [f"calls that are not known: {_kinds(unknown)} (report.kept says where)"] if unknown else []
+        differ = f"numbers in {', '.join(self.varying)} differ from call to call"
+        return lines + ([f"not checked on example_inputs: {differ}"] if self.varying else [])
 
     def _headline(self, asked: list[Change]) -> str:
         head = f"{len(self.converted)} of {_count(len(asked), 'activation')} converted to {self.unit}"
