@@ -872,12 +872,14 @@ class Search:
             return [None] if _is_unread(value) else []
         if isinstance(function, ast.Name):
             values = self.given.get(function.id, []) if function.id not in self.arguments | above else []
-            if function.id not in self.local or function.id in self.inner:
-                return []
+            if function.id not in self.local or function.id in self.inner or function.id == self.method.self:
+                return []  # the parts of a row of modules are registered
             found = [doubt for each in values for doubt in self._doubts_of(each, above | {function.id})]
             return found if values else [None]
         if isinstance(function, ast.IfExp):
             return [*self._doubts_of(function.body, above), *self._doubts_of(function.orelse, above)]
+        if isinstance(function, (ast.Tuple, ast.List)):
+            return [doubt for each in function.elts for doubt in self._doubts_of(each, above)]
         if isinstance(function, ast.Subscript):
             return self._doubts(function.value, above)
         if not isinstance(function, ast.Attribute):
