@@ -55,7 +55,7 @@ def test_a_unit_that_needs_an_affine_layer_it_cannot_find() -> None:
     model = nn.Sequential(nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 4))
     sentence = refused(model, "pynada(alpha=0.3)")
     assert sentence == (
-        "'pynada(alpha=0.3)' needs an affine layer before the activation, and the one activation has none "
+        "'pynada(alpha=0.3)' needs one affine layer that feeds the activation, which the one activation does not have "
         "(1: it is fed by a normalisation of the input of the model, not by an affine layer): use a standard unit, "
         "e.g. convert_(model, 'ada(alpha=0.3)')"
     )

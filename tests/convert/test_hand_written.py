@@ -558,6 +558,46 @@ def test_a_forward_shows_what_no_source_does(way: str) -> None:
     assert report.kept[0].inputs == "0% inactive, 0% saturated" or way == "script"
 
 
+def plain_swish(z: Tensor) -> Tensor:
+    return z * torch.sigmoid(z)
+
+
+def plain_leaky(z: Tensor, slope: float) -> Tensor:
+    return torch.relu(z) - slope * torch.relu(-z)
+
+
+class OfHelpers(nn.Module):
+    """The same helpers, by Python or by TorchScript, in a forward without a graph."""
+
+    def __init__(self, swish: Any, leaky: Any) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.helpers = (swish, leaky)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.helpers[0](self.a(x))
+        h = self.helpers[1](self.b(h), 0.1) if bool(h.isfinite().all()) else h
+        return self.c(h)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_a_helper_of_torchscript_is_one_activation_as_one_of_python_is(unit: str) -> None:
+    x, rows = torch.randn(3, WIDTH), []
+    for compiled in (lambda helper: helper, torch.jit.script):
+        torch.manual_seed(0)
+        model = OfHelpers(compiled(plain_swish), compiled(plain_leaky)).eval()
+        report = apical.convert_(model, unit, example_inputs=x)
+        rows.append([(row.name, row.before, row.after, row.reason, row.inputs) for row in report.rows])
+        before = model(x)
+        for layer in (model.a, model.b):  # each feeds its own neuron
+            layer.weight.data += 1.0
+            assert not torch.equal(before, model(x))
+            before = model(x)
+    assert rows[0] == rows[1]
+    assert [row[0] for row in rows[0] if not row[3]] == ["silu", "leaky_relu"]
+    assert apical.convert_(OfHelpers(torch.jit.script(plain_swish), torch.jit.script(plain_leaky)), "ada").kept == []
+
+
 def matmul_then_formula(z: Tensor, w: Tensor) -> Tensor:
     y = z @ w
     return y / (1 + torch.exp(-y))

@@ -180,7 +180,7 @@ def convert(model: nn.Module, unit: str, inputs: Any) -> ConversionReport | str:
     except apical.errors.ConversionError as error:
         refusal = str(error)
     assert unit == "pynada"
-    assert "needs an affine layer" in refusal or (inputs is None and "example_inputs=..." in refusal)
+    assert "needs one affine layer" in refusal or (inputs is None and "example_inputs=..." in refusal)
     return refusal
 
 

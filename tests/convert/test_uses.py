@@ -1,12 +1,15 @@
 """What a forward does beside its activations (guards, statistics, further arguments, second names) changes no row."""
 
+import copy
 import math
+from functools import cached_property
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 import apical
 from apical.errors import ConversionError
@@ -476,3 +479,327 @@ class Positions(Network):
 def test_a_bound_of_positions_is_no_activation(shown: bool) -> None:
     report = apical.convert_(Positions(), "ada", example_inputs=torch.randn(3, 4) if shown else None)
     assert [(row.kind, row.converted) for row in report.rows if row.asked] == [("relu", True)]
+
+
+class Ran(TorchFunctionMode):
+    """The activations of torch that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names |= {func.__name__} & {"relu", "gelu", "silu", "sigmoid"}
+        return func(*args, **(kwargs or {}))
+
+
+class OfProperty(Network):
+    """A property gives the activation, in a forward without a graph."""
+
+    function: Any
+    name, smooth = "gelu", True
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.affine(x)
+        return self.last(self.function(h) if h.sum() < 1e9 else h)
+
+
+class Returned(OfProperty):
+    @property
+    def function(self) -> Any:
+        """What it applies."""
+        return F.gelu
+
+
+class ReturnedByName(OfProperty):
+    @property
+    def function(self) -> Any:
+        return getattr(F, self.name)
+
+
+class ReturnedByAttribute(OfProperty):
+    @property
+    def function(self) -> Any:
+        if self.smooth:
+            return F.gelu
+        return F.relu
+
+
+class ReturnedOnce(OfProperty):
+    @cached_property
+    def function(self) -> Any:
+        return F.gelu
+
+
+class ReturnedByMethod(OfProperty):
+    @property
+    def function(self) -> Any:
+        return self.made()
+
+    def made(self) -> Any:
+        return F.gelu
+
+
+class ReturnedInside(OfProperty):
+    @property
+    def function(self) -> Any:
+        return lambda x: x * torch.sigmoid(x)
+
+
+class Computed(OfProperty):
+    def forward(self, x: Tensor) -> Any:
+        self.hidden = self.affine(x)
+        return self.last(self.activated) if self.hidden.sum() < 1e9 else x
+
+    @property
+    def activated(self) -> Tensor:
+        return F.gelu(self.hidden)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+@pytest.mark.parametrize(
+    "kind",
+    [Returned, ReturnedByName, ReturnedByAttribute, ReturnedByMethod, ReturnedInside, Computed],
+)
+def test_what_a_property_gives_is_converted(kind: type[Network], unit: str, shown: bool) -> None:
+    model, x = kind().eval(), torch.randn(3, 4)
+    before = set(vars(model))
+    if unit == "pynada" and not shown:
+        with pytest.raises(ConversionError, match="example_inputs"):
+            apical.convert_(model, unit)
+        assert set(vars(model)) == before
+        return
+    report = apical.convert_(model, unit, example_inputs=x if shown else None)
+    assert [row.converted for row in report.rows] == [True]
+    with Ran() as ran:
+        model(x)
+    assert ran.names == ({"relu"} if unit == "pynada" else set())
+
+
+class ReturnedByMode(OfProperty):
+    @property
+    def function(self) -> Any:
+        return F.relu if self.training else F.gelu
+
+
+class ReturnedInTurn(OfProperty):
+    @property
+    def function(self) -> Any:
+        self.name = "relu" if self.name == "gelu" else "gelu"
+        return F.relu if self.name == "relu" else F.gelu
+
+
+class ComputedOnce(Computed):
+    @cached_property
+    def activated(self) -> Tensor:  # type: ignore[override]
+        return F.gelu(self.hidden)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("kind", [ReturnedByMode, ReturnedInTurn, ReturnedOnce, ComputedOnce])
+def test_what_a_property_gives_at_run_time_is_listed(kind: type[Network], shown: bool) -> None:
+    class Before(kind):  # type: ignore[misc,valid-type]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.ReLU()
+
+        def forward(self, x: Tensor) -> Any:
+            return super().forward(self.first(x))
+
+    model, x = Before(), torch.randn(3, 4)
+    before = {*vars(model), "_apical_conversions"}
+    report = apical.convert_(model, "ada", example_inputs=x if shown else None)
+    kept = {row.kind for row in report.kept if row.asked}
+    assert kept == ({"gelu", "relu"} if kind in (ReturnedByMode, ReturnedInTurn) else {"gelu"})
+    assert set(vars(model)) == before
+    for mode in (True, False):
+        with Ran() as ran:
+            model.train(mode)(x)
+        assert ran.names <= kept
+
+
+class Smooth:
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.silu(x)
+
+
+class OfObject(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act, self.object = nn.ReLU(), Smooth()
+
+    @property
+    def function(self) -> Any:
+        return self.object
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.act(self.affine(x))
+        return self.last(self.function(h) if h.sum() < 1e9 else h)
+
+
+def applied(function: Any, x: Tensor) -> Any:
+    return function(x)
+
+
+class ObjectPassed(OfObject):
+    def forward(self, x: Tensor) -> Any:
+        h = self.act(self.affine(x))
+        return self.last(applied(self.object, h) if h.sum() < 1e9 else h)
+
+
+class ObjectsInTurn(OfObject):
+    def __init__(self) -> None:
+        super().__init__()
+        self.objects = [Smooth()]
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.act(self.affine(x))
+        for each in self.objects if h.sum() < 1e9 else []:
+            h = each(h)
+        return self.last(h)
+
+
+class Delegated(OfObject):
+    def __getattribute__(self, name: str) -> Any:
+        return F.silu if name == "delegated" else super().__getattribute__(name)
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.act(self.affine(x))
+        return self.last(self.delegated(h) if h.sum() < 1e9 else h)
+
+
+class InTrainingAlone(OfObject):
+    def forward(self, x: Tensor) -> Any:
+        h = self.act(self.affine(x))
+        return self.last(self.object(h) if h.sum() < 1e9 and self.training else h)
+
+
+class WithArgument(OfObject):
+    """A graph shows its forward without the argument."""
+
+    def forward(self, x: Tensor, smooth: Any = None) -> Any:
+        h = self.act(self.affine(x))
+        return self.last(h if smooth is None else self.object(h))
+
+
+@torch.jit.script
+def product_then_silu(x: Tensor, y: Tensor) -> Tensor:
+    return torch.nn.functional.silu(x @ y)
+
+
+class Scripted(OfObject):
+    def forward(self, x: Tensor) -> Any:
+        h = self.act(self.affine(x))
+        return self.last(product_then_silu(h, self.affine.weight) if h.sum() < 1e9 else h)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (OfObject, "function"),
+        (ObjectPassed, "object"),
+        (ObjectsInTurn, "each"),
+        (Delegated, "delegated"),
+        (InTrainingAlone, "object"),
+        (WithArgument, "object"),
+        (Scripted, "product_then_silu"),
+    ],
+)
+def test_a_call_of_what_is_not_known_is_listed_and_not_counted(kind: type[Network], name: str) -> None:
+    runs = kind not in (InTrainingAlone, WithArgument)
+    for x in (None, torch.randn(3, 4)):
+        report = apical.convert_(kind().eval(), "ada", example_inputs=x)
+        unknown = [row for row in report.kept if row.reason.startswith("what it calls is not known")]
+        if runs and x is not None:  # the forward showed what it calls
+            assert [(row.kind, row.asked) for row in report.kept] == [("silu", True)]
+            assert "not known" not in str(report)
+            continue
+        assert unknown == report.kept
+        assert [(row.name, row.asked) for row in unknown] == [(name, False)]
+        assert " of forward)" in unknown[0].reason
+        assert str(report).startswith("1 of 1 activation converted to ada")
+        assert f"calls that are not known: 1 {name} (report.kept says where)" in str(report)
+
+
+class Picking(Network):
+    """An attribute picks the activation, or the layer, among the module's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acts = nn.ModuleDict({"relu": nn.ReLU(), "gelu": nn.GELU()})
+        self.affines = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+        self.name, self.number = "relu", 0
+
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.acts[self.name](self.affine(x)))
+
+
+class PickingByAName(Picking):
+    def forward(self, x: Tensor) -> Any:
+        name = self.name
+        act = self.acts[name]
+        return self.last(act(self.affine(x)))
+
+
+class PickingByGetattr(Picking):
+    def forward(self, x: Tensor) -> Any:
+        return self.last(getattr(self.acts, self.name)(self.affine(x)))
+
+
+class PickingByAProperty(Picking):
+    @property
+    def act(self) -> Any:
+        return self.acts[self.name]
+
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.act(self.affine(x)))
+
+
+class PickingOnValues(Picking):
+    def forward(self, x: Tensor) -> Any:
+        h = self.affine(x)
+        return self.last(self.acts[self.name](h) if h.sum() < 1e9 else h)
+
+
+class PickingBesideACall(Picking):
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.acts[self.name](self.affine(x))) + F.relu(self.affines[0](x)).sum()
+
+
+PICKING = [Picking, PickingByAName, PickingByGetattr, PickingByAProperty, PickingOnValues, PickingBesideACall]
+
+
+@pytest.mark.parametrize("kind", PICKING)
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_a_forward_that_picks_by_an_attribute_still_does(kind: type[Picking], unit: str) -> None:
+    model, x = kind().eval(), torch.randn(3, 4)
+    original = copy.deepcopy(model)
+    report = apical.convert_(model, unit, example_inputs=x)
+    kept = {row.name for row in report.kept}
+    assert kept == (set() if unit == "ada" else {"acts.gelu"})
+    assert "acts.relu" in {row.name for row in report.converted}
+    converted = model(x)
+    model.name = original.name = "gelu"
+    with Ran() as ran:
+        model(x)
+    assert ("gelu" in ran.names) == ("acts.gelu" in kept)
+    if unit == "pynada" and kind is not PickingBesideACall:
+        assert torch.equal(model(x), original(x))  # the layer before what stayed is as it was
+    model.name = "relu"
+    assert torch.equal(model(x), converted)
+
+
+class PickingLayers(Picking):
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.acts["relu"](self.affines[self.number](x)))
+
+
+def test_a_neuron_refuses_another_layer_than_its_own() -> None:
+    model, x = PickingLayers(), torch.randn(3, 4)
+    report = apical.convert_(model, "pynada")
+    assert [row.name for row in report.converted] == ["acts.relu"]
+    model(x)
+    model.number = 1
+    with pytest.raises(RuntimeError, match="not the layer before it"):
+        model(x)

@@ -353,3 +353,24 @@ def test_a_refusal_names_the_modules_at_fault(monkeypatch: pytest.MonkeyPatch) -
         ConversionError, match=r"something else, because of what was converted in 1; exclude that, .*'1'"
     ):
         apical.convert_(model, "ada", example_inputs=x)
+
+
+class Sloped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.affine, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.affine(x)
+        return self.sloped(self.last(self.sloped(h, 0.1)), 0.3) if h.sum() < 1e9 else h
+
+    def sloped(self, x: Tensor, slope: float) -> Tensor:
+        return F.relu(x) - slope * F.relu(-x)
+
+
+def test_the_report_says_where_the_check_was_left_out() -> None:
+    x = torch.randn(3, 4)
+    report = apical.convert_(Sloped(), "ada", example_inputs=x)
+    assert report.varying == [row.name for row in report.converted] == ["leaky_relu"]
+    assert "\nnot checked on example_inputs: numbers in leaky_relu differ from call to call\n" in str(report)
+    assert apical.convert_(Sloped(), "ada").varying == []  # nothing was to be checked

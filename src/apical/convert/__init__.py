@@ -170,7 +170,7 @@ def _decided(
     decisions = decide(network, sites, unit, chosen_by=network.chosen, filter_fn=filter_fn, observed=observed)
     asked = [decision for decision in decisions if decision.asked]
     if not asked:
-        listed = [*decisions, *_leaving(network, observed)]
+        listed = [*decisions, *_listed(network, observed)]
         raise ConversionError(nothing_to_convert(network, listed, unit, has_inputs=observed is not None))
     if all(decision.form == "keep" for decision in asked):
         raise ConversionError(nothing_converted(decisions, unit, has_inputs=observed is not None))
@@ -198,21 +198,23 @@ def _carry_out(
     application = Application(network, surgery, decisions, unit, at_zero=at_zero)
     application.run()
     _release_functions(held, surgery)
-    verification.check(application)
+    varying = verification.check(application)
     records = _note(surgery, record)
-    listed = [*decisions, *_leaving(network, observed)]
+    listed = [*decisions, *_listed(network, observed)]
     table = rows(listed, application.made, observed.inputs if isinstance(observed, Observation) else lambda _: "", unit)
     after = _costs(surgery.model, example_inputs)
     parameters, forwards = zip(before, after, strict=True)
     cost = Cost(parameters, forwards if example_inputs is not None else None)
     details = {traced.name or "(the model)": traced.words for traced in network.blind()} | network.unread
     doubtful = [*network.doubtful, *network.unread]
-    return ConversionReport(surgery.model, str(unit), table, surgery.undo, details, cost, document(records), doubtful)
+    return ConversionReport(
+        surgery.model, str(unit), table, surgery.undo, details, cost, document(records), doubtful, varying
+    )
 
 
-def _leaving(network: FlowGraph, observed: Observation | Recorded | None) -> list[Decision]:
-    """The values that leave torch: as observed, or else as the source tells."""
-    sites = observed.leaving() if isinstance(observed, Observation) else network.leaving
+def _listed(network: FlowGraph, observed: Observation | Recorded | None) -> list[Decision]:
+    """The values that leave torch and the calls that are not known: as observed, or else as the source tells."""
+    sites = observed.others() if isinstance(observed, Observation) else [*network.leaving, *network.unknown]
     return [Decision(site, "keep", str(site.fixed), asked=False) for site in sites]
 
 

@@ -65,11 +65,11 @@ from apical.convert.source import (
     Expression,
     Place,
     called_names,
-    doubts,
     hooks,
     out_of_reach,
     read,
     read_names,
+    unknown,
 )
 from apical.convert.trace import MODES, Traced, every_name, has_own_forward, place_of, trace
 from apical.errors import ConversionError
@@ -274,17 +274,27 @@ class FlowGraph:
         """The forwards without a graph in which something may run that nothing lists."""
         self.leaving: list[Site] = []
         """Values that leave torch, as far as the source tells: no activations, but listed like them."""
+        self.unknown: list[Site] = []
+        """Calls of code that nothing tells, where no graph shows what they do: listed likewise."""
         self._visit(model)
         registered = {id(module) for module in model.modules()}
         for traced in self._forwards():
             follow = bool(traced.error or traced.fixed)
             traced.numbers = self._numbers(traced)
-            traced.expressions, traced.mentions, calls = read(traced.module, registered, traced.numbers, follow=follow)
+            traced.expressions, traced.mentions, calls, doubts = read(
+                traced.module, registered, traced.numbers, follow=follow
+            )
             traced.unseen = self._unseen(traced, calls)
             self.open |= traced.unseen
-            unlisted = doubts(traced.module, registered) if traced.error else ()
-            if any(each is None or self._is_chosen(Activation(each.kind, default=each.default)) for each in unlisted):
+            chosen = [self._is_chosen(Activation(each.kind, default=each.default)) for each in doubts]
+            if traced.error and (any(chosen) or any(each.unknown for each in doubts)):
                 self.doubtful.append(traced.name or "(the model)")
+            shown = [place_of(node) for _, node in traced.nodes()]
+            self.unknown += [
+                fixed_site(traced, Activation(each.kind), each.kind, each.reason, each.place)
+                for each in doubts
+                if each.unknown and (traced.error or not (each.place is None or any(map(each.place.holds, shown))))
+            ]
             for called, place, beside in calls if traced.error or traced.keeps_code else ():
                 self._further.setdefault(id(called), []).append((traced, place, beside))
             traced.keeps_code = traced.keeps_code or any(
@@ -468,6 +478,8 @@ class FlowGraph:
                 (self.leaving if m.leaves else sites).append(site)
             if unread:
                 self.unread[name] = "the source of a forward hook cannot be read"
+                hook = unknown("hook")
+                self.unknown.append(fixed_site(owner, Activation(hook.kind), hook.kind, hook.reason))
         return sites
 
     def _walk(self) -> Iterator[Site]:

@@ -41,6 +41,7 @@ from apical.convert.kinds import (
 from apical.convert.probe import called_alone
 from apical.convert.source import (
     LEAVING,
+    UNKNOWN,
     Place,
     called_names,
     codes,
@@ -134,15 +135,22 @@ class Observation:
     """What was suspected to be an activation of several parts, until the parts were seen."""
     taken: dict[tuple[int, Place], Site | None] = field(default_factory=dict)
     """Where a forward took a value out of torch: the site to list if it was computed from the inputs, None if not."""
+    ran: dict[int, set[Place | None]] = field(default_factory=dict)
+    """The places in each forward where an operator ran."""
 
     def inputs(self, site: Site) -> str:
         """What an activation was called with, for its row."""
         unused = site.module is not None and site not in self.calls
         return DID_NOT_RUN if unused else str(self.shares.get(site, ""))
 
-    def leaving(self) -> list[Site]:
-        """The values that left torch, and those of code that did not run, as far as the source tells."""
+    def others(self) -> list[Site]:
+        """The values that left torch; those of code that did not run, and calls in it, as far as the source tells."""
         unseen = [site for site in self.network.leaving if (id(site.owner.module), site.place) not in self.taken]
+        for site in self.network.unknown:
+            ran = self.ran.get(id(site.owner.module), set())
+            if not (any(map(site.place.holds, ran)) if site.place is not None else ran):
+                reason = f"{UNKNOWN}, and it computed nothing on example_inputs{site.place or ''}"
+                unseen.append(replace(site, fixed=reason))
         return [*(site for site in self.taken.values() if site is not None), *unseen]
 
     def note(self, site: Site, x: Tensor, place: Place | None, record: Record | None, alpha: float | None) -> None:
@@ -207,7 +215,7 @@ class Observation:
                 yield from self._search(source, owner, norm, sums + 1, ends)
         elif maker in _PASSING and record.sources:
             yield from self._search(record.sources[0], owner, norm, sums, ends)
-        elif isinstance(maker, str) and plain_name(maker) in MOVING and record.sources:
+        elif maker in MOVING and record.sources:
             if any(True for _ in self._search(record.sources[0], owner, norm, sums, ends)):
                 ends.append("values of a layer that are rearranged where no graph shows it")
         elif maker in _NORMS and norm is None and isinstance(owner, NORMS) and record.sources:
@@ -276,7 +284,7 @@ class _Watch(TorchFunctionMode):
             self.listed.setdefault(id(site.owner.module), []).append(site)
         self.records: Any = WeakIdKeyDictionary()
         self.frames: list[_Frame] = [self._enter(network.model, None, [], None)]
-        self.calling = self.muted = False
+        self.calling = self.muted = self.hidden = False
         self.steps, self.formulas = _Steps(), Formulas()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -303,7 +311,7 @@ class _Watch(TorchFunctionMode):
             whole(result)
         if func in _AFFINE_FUNCTIONS:
             self.steps.affine(result)
-        name = "an assignment in place" if func is Tensor.__setitem__ else str(getattr(func, "__name__", func))
+        name = "an assignment in place" if func is Tensor.__setitem__ else plain_name(func)
         record = Record("+" if func in _SUMS else name, sources)
         written = args[0] if func is Tensor.__setitem__ else result
         for each in written if isinstance(written, (list, tuple)) else (written,):
@@ -345,6 +353,8 @@ class _Watch(TorchFunctionMode):
         if frame.inside or not (frame.expressions or kind) or self.steps.is_weight(x):
             return
         place = running_place(frame.known, sys._getframe(2))
+        if place is not None and self.hidden:
+            place = replace(place, helper=True)
         for written in frame.expressions:
             assert written.expression is not None
             if written.expression.place.holds(place) and not written.expression.source.holds(place):
@@ -383,12 +393,18 @@ class _Watch(TorchFunctionMode):
 
     def operator(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any, role: Role) -> None:
         """An operator ran: what it made, as a function of what it was made from."""
-        frame = self.frames[-1]
+        frame, place = self.frames[-1], self._running()
         if frame.whole or self.muted:
             return
-        place = running_place(frame.known, sys._getframe(2)) if frame.known else None
         origin = (frame.module, place)
         self.steps.note(self.formulas, func, args, kwargs, result, role, origin, follow=not frame.inside)
+
+    def _running(self) -> Place | None:
+        """The place of the running forward where an operator or a module is called."""
+        frame = self.frames[-1]
+        place = running_place(frame.known, sys._getframe(2)) if frame.known else None
+        self.observed.ran.setdefault(id(frame.module), set()).add(place)
+        return place
 
     def conclude(self) -> None:
         """List the activations that were computed step by step and that nothing lists yet."""
@@ -445,6 +461,7 @@ class _Watch(TorchFunctionMode):
             return call(module, *args, **kwargs)
         inputs = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
         record = self._record(inputs[0]) if inputs else None
+        self._running()
         self.calling = True  # of the module itself, to know it
         activation = self.network.activation(module) if inputs else None
         self.calling = False
@@ -553,9 +570,10 @@ class _Steps:
         return isinstance(tensor, nn.Parameter) or tensor in self.weights
 
     def is_number(self, tensor: Tensor) -> bool:
-        """Whether this is a floating-point input, or computed from such."""
+        """Whether this is a floating-point input, or computed from such, or a mask of such."""
         step = self._step(tensor)
-        return step is not None and (tensor.is_floating_point() or step.base is not None)
+        mask = tensor.dtype == torch.bool and step is not None and step.base is not None
+        return mask or (step is not None and tensor.is_floating_point())
 
     def start(self, tensors: Any) -> None:
         """The inputs of the model."""
@@ -658,23 +676,22 @@ def _maps(name: str, args: Any, data: list[Tensor], result: Tensor) -> bool:
 
 
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operator, those that no function of torch called too: TorchScript's."""
+    """Sees every operator; those that no function of torch called, TorchScript's, are `hidden` in a helper."""
 
     def __init__(self, watch: _Watch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.watch = watch
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        watch, role = self.watch, None
-        kind = None if watch.calling else function_kind(func, args, kwargs or {})
-        if kind is not None and isinstance(args[0], Tensor):
-            watch.calling = True  # of the tensor, to count
-            watch.look(kind, args[0], watch._record(args[0]))
-            watch.calling = False
-            role = Activation(kind).role
+        watch, called = self.watch, self.watch.calling
+        watch.calling = True  # of the tensors, to note them
+        kind = None if called else function_kind(func, args, kwargs or {})
         before = watch.steps.before(func, args)
-        result = func(*args, **(kwargs or {}))
-        watch.operator(func, before, kwargs or {}, result, role)
+        watch.calling, watch.hidden = called, not called
+        result = func(*args, **(kwargs or {}))  # one that no function called comes to the watch here
+        watch.calling, watch.hidden = True, False
+        watch.operator(func, before, kwargs or {}, result, None if kind is None else Activation(kind).role)
+        watch.calling = called
         return result
 
 

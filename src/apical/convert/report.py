@@ -17,7 +17,7 @@ from apical.convert.kinds import DEFAULT_KINDS, is_ours
 from apical.convert.observation import DID_NOT_RUN
 from apical.convert.plan import BASAL, FILTERED, NOT_ASKED, PER_CHANNEL, Decision
 from apical.convert.record import ATTRIBUTE, local_units
-from apical.convert.source import LEAVES, make_a_module
+from apical.convert.source import LEAVES, UNKNOWN, make_a_module
 from apical.errors import ConversionError
 from apical.nn.unit import Unit
 
@@ -70,7 +70,8 @@ class ConversionReport:
     """What `convert_` did. `model` is the model to use; `print(report)` shows the table; `undo()` takes it back.
 
     `details` holds torch's own words about forwards that could not be traced, by name; `cost` what the change costs;
-    `record` what `save` writes; `doubtful` those of these forwards in which code may run that was not read.
+    `record` what `save` writes; `doubtful` those of these forwards in which code may run that was not read; `varying`
+    the activations whose numbers differ from call to call, for which the check on example inputs was left out.
     """
 
     model: nn.Module
@@ -81,6 +82,7 @@ class ConversionReport:
     cost: Cost = field(default_factory=lambda: Cost((0, 0)))
     record: dict[str, Any] = field(default_factory=dict, repr=False)
     doubtful: list[str] = field(default_factory=list)
+    varying: list[str] = field(default_factory=list)
     _values: dict[str, Tensor] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -163,13 +165,18 @@ class ConversionReport:
         filtered = [row for row in left if row.reason == FILTERED]
         others = [row for row in left if row.reason.startswith(NOT_ASKED)]
         leaving = [row for row in left if row.reason.startswith(LEAVES)]
-        fixed = [row for row in left if row not in filtered and row not in others and row not in leaving]
+        unknown = [row for row in left if row.reason.startswith(UNKNOWN)]
+        known = [*filtered, *others, *leaving, *unknown]
+        fixed = [row for row in left if row not in known]
         lines = [f"left out by filter_fn: {_kinds(filtered)}"] if filtered else []
         if others:
             names = ", ".join(repr(kind) for kind in dict.fromkeys(row.kind for row in others))
             lines.append(f"not asked for: {_kinds(others)}; kinds=[*apical.convert.DEFAULT_KINDS, {names}] adds them")
         lines += [f"out of reach: {_kinds(fixed)} (report.kept says why)"] if fixed else []
-        return lines + ([f"values that leave torch: {_kinds(leaving)} (report.kept says where)"] if leaving else [])
+        lines += [f"values that leave torch: {_kinds(leaving)} (report.kept says where)"] if leaving else []
+        lines += [f"calls that are not known: {_kinds(unknown)} (report.kept says where)"] if unknown else []
+        differ = f"numbers in {', '.join(self.varying)} differ from call to call"
+        return lines + ([f"not checked on example_inputs: {differ}"] if self.varying else [])
 
     def _headline(self, asked: list[Change]) -> str:
         head = f"{len(self.converted)} of {_count(len(asked), 'activation')} converted to {self.unit}"
@@ -293,6 +300,6 @@ def nothing_converted(decisions: list[Decision], unit: Unit, *, has_inputs: bool
             f"e.g. convert_(model, {str(unit.apical)!r})"
         )
     return (
-        f"{str(unit)!r} needs an affine layer before the activation, and {number} "
-        f"has {'none' if no else 'one'} ({why}): use a standard unit, e.g. convert_(model, {str(unit.apical)!r})"
+        f"{str(unit)!r} needs one affine layer that feeds the activation, which {number} "
+        f"{'does not have' if no else 'has'} ({why}): use a standard unit, e.g. convert_(model, {str(unit.apical)!r})"
     )

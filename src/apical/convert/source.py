@@ -14,9 +14,9 @@ import linecache
 import re
 import textwrap
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MappingProxyType
 from typing import Any
 
@@ -98,6 +98,8 @@ class Mention:
     """The places of what it consists of, and the ids of modules among that; `suspected`: of what it may consist of."""
     leaves: bool = False
     """Whether it is no activation, but a value that leaves torch: Python may make anything of it."""
+    unknown: bool = False
+    """Whether it is no activation either, but a call of code that nothing tells."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class Method:
 
 
 def methods(kind: type[nn.Module]) -> dict[str, Method]:
-    """`forward`, a `__call__` of its own, and the methods they call on self, as far as their source can be read."""
+    """`forward`, a `__call__` of its own, and the methods and properties they use, as far as source can be read."""
     if kind not in _METHODS:
         _METHODS[kind] = _read_methods(kind)
     return _METHODS[kind]
@@ -141,11 +143,10 @@ def _read_methods(kind: type[nn.Module]) -> dict[str, Method]:
         if method is None:
             continue
         known[name] = method
-        waiting += [
-            node.attr
-            for node in ast.walk(method.tree)
-            if isinstance(node, ast.Attribute) and _is_own(node, method.self)
-        ]
+        overridden = kind.__mro__ if "super" in method.function.__code__.co_names else ()
+        for each in (method, *(own for base in overridden if (own := _method(base, name)) is not None)):
+            nodes = [node for node in ast.walk(each.tree) if isinstance(node, ast.Attribute)]
+            waiting += [node.attr for node in nodes if _is_own(node, each.self)]
     return known
 
 
@@ -228,6 +229,38 @@ def _is_trace(node: ast.AST, method: Method, module: nn.Module) -> bool:
     return isinstance(holder, ast.Name) and node.func.attr in _FILLING and _is_global(holder.id, method)  # type: ignore[attr-defined]
 
 
+def picks_modules(module: nn.Module) -> bool:
+    """Whether a forward picks modules by an attribute (`self.acts[self.name]`), which may be another one later."""
+    return any(_is_pick(node, each, module) for each in methods(type(module)).values() for node in ast.walk(each.tree))
+
+
+def _is_pick(node: ast.AST, method: Method, module: nn.Module) -> bool:
+    if isinstance(node, ast.Subscript):
+        holder, key = node.value, node.slice
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
+        holder, key = node.args[0], node.args[1]
+    elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("get", "get_submodule") and node.args:
+        holder, key = node.func.value, node.args[0]  # type: ignore[attr-defined]
+    else:
+        return False
+    own, *path = ast.unparse(holder).removesuffix("._modules").split(".")
+    value: Any = module if own == method.self else None
+    for name in path:
+        value = getattr(value, name, None)
+    return isinstance(value, nn.Module) and any(_may_change(part, method, module) for part in ast.walk(key))
+
+
+def _may_change(node: ast.AST, method: Method, module: nn.Module) -> bool:
+    """Whether a part of a key is an attribute that decides, or a name for one; a graph knows `training`."""
+    if isinstance(node, ast.Name):
+        set_to = [each for each in ast.walk(method.tree) if isinstance(each, ast.Assign)]
+        values = [each.value for each in set_to if ast.unparse(each.targets[0]) == node.id]
+        return any(isinstance(each, ast.Attribute) and _may_change(each, method, module) for each in values)
+    if not isinstance(node, ast.Attribute) or not _is_own(node, method.self) or node.attr == "training":
+        return False
+    return not isinstance(getattr(module, node.attr, None), (nn.Module, Tensor))
+
+
 _CONTAINERS = (list, dict, set, deque)
 _FILLING = ("append", "appendleft", "extend", "insert", "add", "update", "setdefault", "pop", "popleft", "clear")
 
@@ -252,11 +285,18 @@ def _method(kind: type[nn.Module], name: str) -> Method | None:
         return None
     if isinstance(definer.__dict__[name], (staticmethod, classmethod)):
         return None  # a function without self: its calls are expressions
-    function = inspect.unwrap(definer.__dict__[name])
+    function = inspect.unwrap(_getter(definer.__dict__[name]))
     method = _parsed(name, function) if isinstance(function, FunctionType) else None
     if method is None or not method.tree.args.args:
         return method
     return replace(method, self=method.tree.args.args[0].arg)
+
+
+def _getter(member: Any) -> Any:
+    """The function that reads a property; of anything else, the thing itself."""
+    if isinstance(member, cached_property):
+        return member.func
+    return member.fget if isinstance(member, property) else member
 
 
 def _parsed(name: str, function: FunctionType) -> Method | None:
@@ -388,16 +428,19 @@ def running_place(known: dict[CodeType, str], frame: FrameType | None) -> Place 
 
 def read(
     module: nn.Module, registered: set[int], numbers: Mapping[str, list[float]], *, follow: bool
-) -> tuple[list[Expression], list[Mention], Calls]:
+) -> tuple[list[Expression], list[Mention], Calls, list[Mention]]:
     """Every activation that the methods of `module` write out, in the order of the source, and those they mention.
 
     `registered` are the ids of the model's modules, which are known otherwise, `numbers` are those among the arguments
-    of `forward`; `follow` asks for what statements compute step by step. The third are the calls of registered modules.
+    of `forward`; `follow` asks for what statements compute step by step. The third are the calls of registered modules,
+    the fourth what other calls may run that nothing lists.
     """
     if "forward" in vars(module):
-        return [], list(_hidden(module.forward, registered, "a forward that is set on the instance", set())), []
+        mentions = list(_hidden(module.forward, registered, "a forward that is set on the instance", set()))
+        return [], mentions, [], [unknown("forward")]
     known = methods(type(module))
     parts: list[Expression | Mention] = []
+    doubts = [unknown("forward")] if "forward" not in known else []
     if "forward" not in known:
         names = getattr(getattr(type(module).forward, "__code__", None), "co_names", ())
         kinds = dict.fromkeys(name.rstrip("_") for name in names if name.rstrip("_") in ALL_KINDS)
@@ -413,24 +456,26 @@ def read(
         parts += own
         if follow or search.method.name == "__call__":
             parts += _formulas(search, [part for part in own if isinstance(part, Expression)])
+        doubts += search.doubts() if follow else []
         waiting += [each for each in searches if each.method.name in search.reads and each not in waiting]
     written = [part for part in parts if isinstance(part, Expression)]
     written.sort(key=lambda each: (each.place.method != "forward", each.place.line, each.place.column))
     mentions = list(dict.fromkeys(part for part in parts if isinstance(part, Mention)))
-    return written, mentions, [call for search in waiting for call in search.calls()]
+    calls = [call for search in waiting for call in search.calls()]
+    return written, mentions, calls, list(dict.fromkeys(doubts))
 
 
-def doubts(module: nn.Module, registered: set[int]) -> Iterator[Mention | None]:
-    """What the methods of `module` may run that nothing lists; None stands for code that is not known."""
-    known = methods(type(module))
-    if "forward" in vars(module) or "forward" not in known:
-        yield None
-        return
-    for method in known.values():
-        search = Search(module, method, registered)
-        for node in ast.walk(method.tree):
-            if isinstance(node, ast.Call):
-                yield from search.doubts(node.func)
+UNKNOWN = "what it calls is not known"
+
+
+def unknown(name: str, place: Place | None = None) -> Mention:
+    """A call of code that may apply anything."""
+    reason = f"{UNKNOWN} before it runs{place or ''}: example_inputs show what it applies"
+    return Mention(_short(name), reason, place=place, unknown=True)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def out_of_reach(what: str, kind: str) -> str:
@@ -466,10 +511,26 @@ def _plain(function: Any) -> Any:
     return function if isinstance(function, FunctionType) else vars(type(function)).get("__call__", function)
 
 
+def _holds_object(value: Any) -> bool:
+    """Whether this is an object of somebody's class that can be called, or a list or table of such."""
+    if isinstance(value, (dict, list, tuple, set)):
+        return any(map(_holds_object, value.values() if isinstance(value, dict) else value))
+    call = inspect.getattr_static(type(value), "__call__", None)
+    return isinstance(call, FunctionType) and _is_foreign(call) and not isinstance(value, (nn.Module, type))
+
+
 def _is_foreign(function: Any) -> bool:
     """Whether this is neither torch's code nor ours, nor numpy's."""
     home = (getattr(function, "__module__", None) or "").partition(".")[0]
     return home not in ("torch", "apical") and not _is_outside(function)
+
+
+def _is_unread(function: Any) -> bool:
+    """Whether a function is known, and not what it does: TorchScript, an object, or code without source."""
+    plain = _plain(function)
+    unread = isinstance(plain, (FunctionType, BuiltinFunctionType)) and _is_foreign(plain) and _source(plain) is None
+    hidden = isinstance(function, torch.jit.ScriptFunction) or _holds_object(function)
+    return hidden or (unread and plain.__module__ != "builtins")
 
 
 def _source(function: Any) -> Method | None:
@@ -477,15 +538,24 @@ def _source(function: Any) -> Method | None:
 
 
 def _hidden(
-    function: Any, registered: set[int], where: str, seen: set[Any], caller: "Search | None" = None
+    function: Any,
+    registered: set[int],
+    where: str,
+    seen: set[Any],
+    caller: "Search | None" = None,
+    child: "Search | None" = None,
 ) -> Iterator[Mention]:
-    """What a function outside the methods applies, and those that it calls."""
+    """What a function outside the methods applies, and those that it calls; `child` calls it as a parent's method."""
     callers = partial(_calls_of, function, [caller] if caller is not None else [])
     function = _plain(function)
     if function in seen or not _is_foreign(function) or (method := _source(function)) is None:
         return
     seen.add(function)
-    search = Search(nn.Module(), method, registered, seen)
+    if child is not None and method.tree.args.args:
+        search = Search(child.module, replace(method, self=method.tree.args.args[0].arg), registered, seen)
+        child.parents.append(search)
+    else:
+        search = Search(nn.Module(), method, registered, seen)
     search.callers = callers
     written: list[Expression] = []
     for part in search.run():
@@ -496,6 +566,8 @@ def _hidden(
         else:
             yield part
     yield from _formulas(search, written, f" in {where}")
+    if child is not None:
+        child.reads |= search.reads
 
 
 def _formulas(search: "Search", written: list[Expression], where: str = "") -> Iterator[Mention]:
@@ -533,6 +605,7 @@ class Search:
         self.module, self.method, self.registered = module, method, registered
         self.callers: Callable[[], list[tuple[Search, ast.Call]]] = list
         self.visited: list[ast.Call] = []
+        self.parents: list[Search] = []
         self.reads: set[str] = set()
         self.outside, self.seen = seen is not None, seen if seen is not None else set[Any]()
         code, nodes = method.function.__code__, list(ast.walk(method.tree))
@@ -603,8 +676,8 @@ class Search:
         if isinstance(node, ast.IfExp) and (live := self.decided(node.test)) is not None:
             yield from self._visit(node.body if live else node.orelse)
             return
-        self._note(node)
         if isinstance(node, ast.Call) and self._is_of_weights(node):
+            self._note(node)
             return
         expression = self._expression(node) if isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp)) else None
         if expression is not None:
@@ -612,6 +685,7 @@ class Search:
             node = next(n for n in ast.walk(node) if isinstance(n, ast.expr) and self.at(n) == expression.source)
             yield from self._visit(node)
             return
+        self._note(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
             return
         if isinstance(node, ast.Call) and self._leaves_torch(node):
@@ -625,13 +699,13 @@ class Search:
                 yield from self._mentions(value, ast.unparse(node))
                 return
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "super()":
-            yield from _hidden(self._inherited(node.attr), self.registered, "a parent's method", self.seen)
+            yield from _hidden(self._inherited(node.attr), self.registered, "a parent's method", self.seen, child=self)
         for child in ast.iter_child_nodes(node):
             yield from self._visit(child)
 
     def _note(self, node: ast.AST) -> None:
         """Keep what can run: the attributes of self that are read, and the calls."""
-        if isinstance(node, ast.Attribute) and _is_own(node, self.method.self):
+        if isinstance(node, ast.Attribute) and _is_own(node, self.method.self) and not self.resolve(node)[0]:
             self.reads.add(node.attr)
         elif isinstance(node, ast.Call):
             self.visited.append(node)
@@ -640,7 +714,7 @@ class Search:
         """Whether a call takes numbers out of torch that may come from the inputs, for Python to compute with."""
         if _position(node) in _deciding(self.method.function.__code__.co_filename)[0]:
             return False
-        return any(self._is_data(value) for value in self._taken(node))
+        return any(self._data(value) >= MASK for value in self._taken(node))
 
     def _taken(self, node: ast.AST) -> list[ast.expr]:
         """What a call takes out of torch: by a tensor's method, `float`, `max`, or a function of math or numpy."""
@@ -653,30 +727,32 @@ class Search:
             function = _TAKING.get(node.func.id)
         return [*node.args, *(keyword.value for keyword in node.keywords)] if _is_outside(function) else []
 
-    def _is_data(self, node: ast.AST, above: frozenset[Any] = frozenset()) -> bool:
-        """Whether a value may be, or hold, floating-point numbers that are computed from the inputs, in torch."""
+    def _data(self, node: ast.AST, above: frozenset[Any] = frozenset()) -> int:
+        """What of the inputs a value may be, or hold, in torch: NOTHING, a COUNT, a MASK, or floating-point NUMBERS."""
         if isinstance(node, ast.Name) or _is_own(node, self.method.self):
             name = ast.unparse(node)
             key, values = (self.method.function, name), self.given.get(name, [])
             if key in above or name == self.method.self or (name not in self.local and not values):
-                return False
+                return NOTHING
             if name in self.parameters:
-                return name not in self.numbers and self._is_passed(name, above | {key})
-            return not values or any(self._is_data(value, above | {key}) for value in values)
-        if isinstance(node, ast.Call):
-            called = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
-            if called in _INTEGERS or self._taken(node):
-                return False
-            if _is_own(node.func, self.method.self):
-                return True
-        if isinstance(node, (ast.Compare, ast.Lambda)) or (isinstance(node, ast.Attribute) and node.attr in _ABOUT):
-            return False
-        return any(self._is_data(each, above) for each in _holding(node))
+                return NOTHING if name in self.numbers else self._passed(name, above | {key})
+            return _most(self._data(value, above | {key}) for value in values) if values else NUMBERS
+        if isinstance(node, ast.Lambda) or (isinstance(node, ast.Attribute) and node.attr in _ABOUT):
+            return NOTHING
+        if isinstance(node, ast.Call) and _is_own(node.func, self.method.self):
+            return NOTHING if self._taken(node) else NUMBERS
+        held = _most(self._data(each, above) for each in _holding(node)) if not self._taken(node) else NOTHING
+        if isinstance(node, ast.Compare):
+            return min(held, MASK) if not isinstance(node.ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn)) else NOTHING
+        if isinstance(node, ast.BinOp) and not isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+            return NUMBERS if held else NOTHING
+        return _of_call(node, held) if isinstance(node, ast.Call) else held
 
-    def _is_passed(self, name: str, above: frozenset[Any]) -> bool:
-        """Whether an argument may be such a value, as far as the calls tell that are known."""
+    def _passed(self, name: str, above: frozenset[Any]) -> int:
+        """What an argument may be of the inputs, as far as the calls tell that are known."""
         passed = [(search, _argument(call, self.method, name)) for search, call in self.callers()]
-        return not passed or any(value is None or search._is_data(value, above) for search, value in passed)
+        values = (NUMBERS if value is None else search._data(value, above) for search, value in passed)
+        return _most(values) if passed else NUMBERS
 
     def _has_left(self, node: ast.AST, above: frozenset[str] = frozenset()) -> bool:
         """Whether a value is a number of Python or an array of numpy that was a tensor."""
@@ -698,6 +774,9 @@ class Search:
             values = self.given.get(function.id, []) if function.id not in above else []
             return [module for value in values for module in self.called(value, above | {function.id})]
         own, *path = ast.unparse(function).split(".")
+        given = self._given_by(path[0]) if own == self.method.self and len(path) == 1 and path[0] not in above else None
+        if given is not None:
+            return [module for value in given[1] for module in given[0].called(value, above | {path[0]})]
         value: Any = self.module if own == self.method.self and path else None
         for name in path:
             value = getattr(value, name, None)
@@ -770,28 +849,50 @@ class Search:
         above = order[order.index(own) + 1 :]
         return next((vars(base)[name] for base in above if name in vars(base)), None)
 
-    def doubts(self, function: ast.expr, above: frozenset[str] = frozenset()) -> list[Mention | None]:
-        """What a call of this may run that nothing lists: a function that is passed, made or looked up."""
+    def doubts(self) -> list[Mention]:
+        """What the calls that can run may run that nothing lists, those in a parent's method too."""
+        own = [doubt or self._unknown(call.func, call) for call in self.visited for doubt in self._doubts(call.func)]
+        passed = [part for call in self.visited for part in (*call.args, *(each.value for each in call.keywords))]
+        own += [replace(self._unknown(part, part), place=None) for part in passed if self._is_object(part)]
+        return own + [doubt for parent in self.parents for doubt in parent.doubts()]
+
+    def _is_object(self, node: ast.expr) -> bool:
+        """Whether an expression is an object that can be called, or holds such."""
+        if _is_own(node, self.method.self):
+            return _holds_object(inspect.getattr_static(self.module, node.attr, None))  # type: ignore[attr-defined]
+        return isinstance(node, ast.Name) and _holds_object(self.resolve(node)[1])
+
+    def _unknown(self, function: ast.expr, node: ast.expr) -> Mention:
+        return unknown(ast.unparse(function).removeprefix(f"{self.method.self}."), self.at(node))
+
+    def _doubts(self, function: ast.expr, above: frozenset[str] = frozenset()) -> list[Mention | None]:
+        """The same for a call of one function: None stands for one that is passed, made or looked up."""
         known, value = self.resolve(function)
         if known:
-            plain = _plain(value)
-            unread = isinstance(plain, (FunctionType, BuiltinFunctionType)) and _is_foreign(plain)
-            return [None] if unread and plain.__module__ != "builtins" and _source(plain) is None else []
+            return [None] if _is_unread(value) else []
         if isinstance(function, ast.Name):
             values = self.given.get(function.id, []) if function.id not in self.arguments | above else []
-            if function.id not in self.local or function.id in self.inner:
-                return []
+            if function.id not in self.local or function.id in self.inner or function.id == self.method.self:
+                return []  # the parts of a row of modules are registered
             found = [doubt for each in values for doubt in self._doubts_of(each, above | {function.id})]
             return found if values else [None]
         if isinstance(function, ast.IfExp):
             return [*self._doubts_of(function.body, above), *self._doubts_of(function.orelse, above)]
+        if isinstance(function, (ast.Tuple, ast.List)):
+            return [doubt for each in function.elts for doubt in self._doubts_of(each, above)]
         if isinstance(function, ast.Subscript):
-            return self.doubts(function.value, above)
+            return self._doubts(function.value, above)
         if not isinstance(function, ast.Attribute):
             return [] if isinstance(function, ast.Lambda) else [None]
+        return self._doubts_of_attribute(function, above)
+
+    def _doubts_of_attribute(self, function: ast.Attribute, above: frozenset[str]) -> list[Mention | None]:
         path = ast.unparse(function).split(".")
         if path[0] != self.method.self or not all(part.isidentifier() for part in path):
             return []  # a tensor's method, or one of an argument
+        given = self._given_by(path[1]) if len(path) == 2 and path[1] not in above else None
+        if given is not None:
+            return [doubt for value in given[1] for doubt in given[0]._doubts_of(value, above | {path[1]})]
         holder: Any = self.module
         for name in path[1:-1]:
             holder = getattr(holder, name, None)
@@ -800,7 +901,18 @@ class Search:
         if isinstance(holder, nn.Module):
             own = holder is self.module and path[-1] in methods(type(holder))
             return [] if own or path[-1] in holder._modules or hasattr(nn.Module, path[-1]) else [None]
+        if holder is None and hasattr(Tensor, path[-1]):
+            return []  # of a tensor that forward sets
         return [] if isinstance(holder, (Tensor, str, list, tuple, dict, set)) else [None]
+
+    def _given_by(self, name: str) -> tuple["Search", list[ast.expr]] | None:
+        """For a property of self, its code and what it may return; None for all else, or without source."""
+        member, known = inspect.getattr_static(type(self.module), name, None), methods(type(self.module))
+        if name not in known or not isinstance(member, (property, cached_property)):
+            return None
+        search = Search(self.module, known[name], self.registered)
+        returns = [node for node in ast.walk(search.method.tree) if isinstance(node, ast.Return)]
+        return search, [node.value for node in returns if node.value is not None]
 
     def _doubts_of(self, value: ast.expr, above: frozenset[str]) -> list[Mention | None]:
         """The same for a function that a name holds: one of a table, one of several modules, or another name's."""
@@ -814,9 +926,9 @@ class Search:
                 _TABLES[id(table)] = (table, mentions)
             return [*_TABLES[id(table)][1]]
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _ITERATING:
-            parts = [self.doubts(each, above) for each in value.args]
+            parts = [self._doubts(each, above) for each in value.args]
             return min(parts, key=len, default=[None])
-        return self.doubts(value, above)
+        return self._doubts(value, above)
 
     def _mentions(self, value: Any, text: str, depth: int = 2) -> Iterator[Mention]:
         """The activations that a value is, holds or applies."""
@@ -912,7 +1024,7 @@ class Search:
             place=self.at(node),
             source=self.at(leaves[0]),
             kind=kind,
-            text=text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...",
+            text=_short(text),
             function=function,
             default=default,
             formula=formula,
@@ -1002,9 +1114,22 @@ class Search:
     def _attribute(self, name: str) -> Any:
         """The value of `self.name`, unless it is a registered module or a method changes it."""
         value = inspect.getattr_static(self.module, name)
+        if isinstance(value, property):
+            return self._returned(name, value)
         value = value.__func__ if isinstance(value, staticmethod) else value
         constant = isinstance(value, (bool, int, float, str, BuiltinFunctionType, list, tuple, dict, nn.Module, type))
         if name in self.changing or not (constant or _is_function(value, self.module, name)):
+            raise LookupError(name)
+        return value
+
+    def _returned(self, name: str, member: property) -> Any:
+        """The function that a property gives as attributes are now, unless the mode or what methods set decides."""
+        read = {
+            node.attr for node in ast.walk(methods(type(self.module))[name].tree) if isinstance(node, ast.Attribute)
+        }
+        value = _getter(member)(self.module) if not read & {"training", *self.changing} else None
+        known = isinstance(value, (FunctionType, BuiltinFunctionType, partial))
+        if not known or getattr(value, "__code__", None) in codes(type(self.module)):  # whose own code is read
             raise LookupError(name)
         return value
 
@@ -1055,11 +1180,34 @@ LONGEST = 48
 """Characters of an expression that a report shows."""
 
 
-_INTEGERS = (
-    "long", "int", "bool", "any", "all", "argmax", "argmin", "argsort", "nonzero", "count_nonzero", "size", "dim",
-    "numel", "nelement", "ndimension", "stride", "len", "range",
-)  # fmt: skip
-"""Methods and functions whose result holds no floating-point numbers."""
+NOTHING, COUNT, MASK, NUMBERS = range(4)
+"""What a value may be of the inputs. A mask is a step of each number; a count is an integer that Python may have."""
+
+_SIZES = ("size", "dim", "numel", "nelement", "ndimension", "stride")
+_COUNTING = ("long", "int", "bool", "any", "all", "argmax", "argmin", "argsort", "nonzero", "count_nonzero")
+_KEEPING = ("max", "min", "detach", "cpu", "clone", "view", "reshape", "flatten", "squeeze", "unsqueeze")
+"""Methods and functions that give sizes, that count, and that leave counts and masks what they are."""
+
+
+def _most(parts: Iterable[int]) -> int:
+    """The largest of them; NUMBERS ends the search."""
+    most = NOTHING
+    for part in parts:
+        most = max(most, part)
+        if most == NUMBERS:
+            break
+    return most
+
+
+def _of_call(node: ast.Call, held: int) -> int:
+    """What a call makes of inputs: most functions make numbers of masks and counts too."""
+    name = getattr(node.func, "attr", "")
+    if not held or name in _SIZES or getattr(node.func, "id", "") in ("len", "range", "int", "bool"):
+        return NOTHING
+    if name in _COUNTING or (name == "sum" and held == MASK):
+        return COUNT
+    return held if name in (*_KEEPING, "sum") else NUMBERS
+
 
 _ABOUT = ("shape", "ndim", "dtype", "device", "is_cuda", "requires_grad", "training")
 """Attributes of a tensor that say nothing of its numbers."""
@@ -1228,11 +1376,12 @@ def _may_bend(callee: Any) -> bool:
     return callee is not None and not (isinstance(callee, str) and callee in _STRAIGHT)
 
 
-def rewritten_method(base: type[nn.Module], name: str, text: str) -> FunctionType:
+def rewritten_method(base: type[nn.Module], name: str, text: str) -> FunctionType | property:
     """The method `name` of `base` with the source `text`: its globals, closure, defaults and decorators stay."""
     definer = _definer(base, name)
     assert definer is not None
-    whole = definer.__dict__[name]
+    member = definer.__dict__[name]
+    whole = _getter(member)
     function: FunctionType = inspect.unwrap(whole)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     factory = f"def _make({', '.join(cells)}):\n{textwrap.indent(text, '    ')}\n    return {name}\n"
@@ -1243,7 +1392,8 @@ def rewritten_method(base: type[nn.Module], name: str, text: str) -> FunctionTyp
     made: FunctionType = scope["_make"](**{n: c.cell_contents if _is_filled(c) else None for n, c in cells.items()})
     made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     made.__qualname__, made.__module__, made.__doc__ = function.__qualname__, function.__module__, function.__doc__
-    return _decorated(whole, made)
+    made = _decorated(whole, made)
+    return member.getter(made) if isinstance(member, property) else made
 
 
 def _decorated(outer: Any, made: FunctionType) -> FunctionType:
@@ -1271,6 +1421,9 @@ def why_no_source(module: nn.Module, name: str) -> str | None:
     if name not in methods(type(module)):
         return f"the source of its {name} cannot be read"
     outer = _definer(type(module), name).__dict__[name]
+    if isinstance(outer, cached_property):
+        return f"its {name} is a cached property"
+    outer = _getter(outer)
     while (inner := getattr(outer, "__wrapped__", None)) is not None:
         if not isinstance(outer, FunctionType) or not any(_holds(cell, inner) for cell in outer.__closure__ or ()):
             return f"a decorator of its {name} hides the function"

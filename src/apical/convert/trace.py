@@ -21,7 +21,17 @@ from torch.fx import Graph, Node, Proxy, Tracer
 from torch.nn.utils.parametrize import ParametrizationList
 
 from apical.convert.kinds import iadd, imul, ipow, is_ours, isub, itruediv
-from apical.convert.source import Expression, Mention, Place, called_names, codes, leaves_traces, methods, running_place
+from apical.convert.source import (
+    Expression,
+    Mention,
+    Place,
+    called_names,
+    codes,
+    leaves_traces,
+    methods,
+    picks_modules,
+    running_place,
+)
 
 MODES = (True, False)
 """The values of `module.training`."""
@@ -292,7 +302,7 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
     except Exception as error:  # a forward is any code: whatever it raises on symbolic values is the reason
         traced.graphs, traced.error = {}, f"the forward of {type(module).__name__} could not be traced"
         traced.words = _first_sentence(error)
-    no_graph = bool(traced.error or traced.fixed) or leaves_traces(module)
+    no_graph = bool(traced.error or traced.fixed) or leaves_traces(module) or picks_modules(module)
     traced.keeps_code = no_graph and "forward" in methods(type(module))
     return traced
 

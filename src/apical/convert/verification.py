@@ -68,11 +68,16 @@ class Verification:
                 with suppress(Exception):  # it may want more in training: targets, or a larger batch
                     self.before[True] = self._run(model, training=True)
 
-    def check(self, application: Application) -> None:
-        """Refuse a conversion after which the model, with its activations put back, computes something else."""
+    def check(self, application: Application) -> list[str]:
+        """Refuse a conversion after which the model, with its activations put back, computes something else.
+
+        An activation that other values of the forward decide about cannot be put back: the names of those which
+        therefore keep the model from being checked.
+        """
         model = application.surgery.model
-        if None in application.originals.values():
-            return  # an activation that other values of the forward decide about cannot be put back
+        varying = [decision.site.label for decision, original in application.originals.items() if original is None]
+        if varying:
+            return varying if self.before else []
         for training, before in self.before.items():
             with originals(application):
                 error = self._error(model, before, training=training)
@@ -80,6 +85,7 @@ class Verification:
                 sites = [decision.site for decision in reversed(application.decisions)]
                 owners = {site.owner.name: site.name for site in sites}
                 raise MismatchError(model, error + " in training mode" * training, dict(reversed(owners.items())))
+        return []
 
     def _error(self, model: nn.Module, before: Outputs, *, training: bool) -> str:
         """What is wrong with what a model computes; empty where nothing is."""
