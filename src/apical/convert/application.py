@@ -12,7 +12,7 @@ from apical.convert.kinds import HeldFunction, call_input, is_transformer_layer,
 from apical.convert.plan import Decision, all_fused, has_extras, takes_slot
 from apical.convert.probe import probe, same_function
 from apical.convert.rewrite import Surgery, inline
-from apical.convert.source import Edit, call_input_place
+from apical.convert.source import Edit, Place, call_input_place, is_picked, why_no_source
 from apical.convert.trace import Traced
 from apical.nn.unit import Unit
 
@@ -30,6 +30,7 @@ class Application:
         self.originals = {decision: decision.site.original for decision in self.decisions}  # before graphs change
         changed = {decision.site for decision in self.decisions}
         self._read_again = {site for site in changed if network.is_read_again(site)}
+        _keep_code(decisions)
         self.layers = unit.layers()
         self._probe = probe(unit.basal)
         self.made: dict[Decision, nn.Module] = {}
@@ -214,6 +215,7 @@ class Application:
         inner = self._locate(mode, rest, node)
         if child is not None:
             self._inlined[call] = inline(call.graph, call, child, mode)
+            owner.settings |= {f"{call.target}.{path}" for path in child.settings}
             result = output(child.graphs[mode])
             assert result is not None
             self._became[call] = self._inlined[call][result]
@@ -243,6 +245,30 @@ class Application:
         for node in reversed(list(last.graph.nodes)):
             if node in site.members and not node.users:
                 last.graph.erase_node(node)
+
+
+def _keep_code(decisions: list[Decision]) -> None:
+    """Let forwards keep their code where other calls in it are all that changes: a graph holds less than code does."""
+    for owner in {d.site.owner for d in decisions if d.form == "swap" and d.site.module is None}:
+        sites = [d.site for d in decisions if d.site.owner is owner and d.site.module is None]
+        changed = [d.site for d in decisions if d.form == "swap" and d.site in sites]
+        if not owner.keeps_code and all(_is_written_alone(site, sites) for site in changed):
+            owner.keeps_code = True
+            for site in changed:
+                site.place = _place(site)
+
+
+def _is_written_alone(site: Site, sites: list[Site]) -> bool:
+    """Whether the source has an expression that is this activation and no other of the same forward."""
+    written = site.expression
+    if written is None or not site.nodes or written.place.helper or is_picked(type(site.owner.module), written.place):
+        return False
+    alone = not any(other is not site and written.place in (other.place, _place(other)) for other in sites)
+    return alone and why_no_source(site.owner.module, written.place.method) is None
+
+
+def _place(site: Site) -> Place | None:
+    return None if site.expression is None else site.expression.place
 
 
 def _called(affine: Node, name: str) -> Node:

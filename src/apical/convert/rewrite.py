@@ -7,7 +7,7 @@ in some places (source.py). The source travels with pickles and copies.
 
 import inspect
 import linecache
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 
-from apical.convert.source import Edit, edited, rewritten_method
+from apical.convert.source import Edit, edited, globals_read, is_setting, plain_value, rewritten_method
 from apical.convert.trace import MODES, Traced
 from apical.errors import ConversionError
 
@@ -94,9 +94,7 @@ class Surgery:
         for _, node in traced.nodes():
             if node.op == "get_attr" and str(node.target).rpartition(".")[2].startswith("_tensor_constant"):
                 self._keep_constant(traced.module, node)
-        before: Any = type(traced.module)
-        base = before._apical_base if issubclass(before, Rewritten) else before
-        self._set_class(traced.module, _rewritten(base, (source(traced),)))
+        self._set_class(traced.module, _rewritten(_base(traced.module), (source(traced),)))
 
     def _keep_constant(self, module: nn.Module, node: Node) -> None:
         """A tensor that the forward made (`torch.tensor(0.0)`) and that the graph reads, as a buffer of its own."""
@@ -153,7 +151,27 @@ def source(traced: Traced) -> str:
         bodies.append(code.src.strip().partition("def forward")[2])
     names = ["_forward", "_forward"] if bodies[0] == bodies[1] else ["_in_training", "_in_evaluation"]
     functions = {name: f"def {name}{body}\n" for name, body in zip(names, bodies, strict=True)}
+    imports |= {f"import {home} as {_alias(home)}" for home, _ in globals_read(_base(traced.module))}
     return "\n".join([_PRELUDE, *sorted(imports), *functions.values(), _outer(traced, names)])
+
+
+def _base(module: nn.Module) -> Any:
+    """The class of a module before any conversion."""
+    kind: Any = type(module)
+    return kind._apical_base if issubclass(kind, Rewritten) else kind
+
+
+def _alias(home: str) -> str:
+    return f"_home_{home.replace('.', '_')}"
+
+
+def _settings(traced: Traced) -> Iterator[tuple[str, str, Any]]:
+    """What the forward read besides its arguments: a name, the expression that reads it again, and the value."""
+    for path in sorted(traced.settings):
+        if is_setting(value := plain_value(traced.module, path)):
+            yield path, f"self.{path}", value
+    for (home, name), value in sorted(globals_read(_base(traced.module)).items(), key=lambda item: item[0]):
+        yield name, f"{_alias(home)}.{name}", value
 
 
 def _outer(traced: Traced, names: list[str]) -> str:
@@ -162,13 +180,18 @@ def _outer(traced: Traced, names: list[str]) -> str:
     signature = str(inspect.Signature(parameters)).replace("(", "(self, ", 1)
     passed = ", ".join(["self", *(p.name for p in parameters if p.name not in traced.fixed)])
     what = type(traced.module).__name__
-    checks = [
-        f"    if {name} {'is not' if value is None or isinstance(value, bool) else '!='} {value!r}:\n"
-        f"        raise ValueError(f'{what} was converted for {name}={value!r} and cannot take {name}={{{name}!r}}')"
-        for name, value in traced.fixed.items()
-    ]
+    checks = [_check(what, name, name, value) for name, value in traced.fixed.items()]
+    advice = ": set it before the conversion, or write the activations of this forward as modules"
+    checks += [_check(what, name, now, value, advice) for name, now, value in _settings(traced)]
     call = f"({names[0]} if self.training else {names[1]})" if names[0] != names[1] else names[0]
     return "\n".join([f"def forward{signature}:", *checks, f"    return {call}({passed})", ""])
+
+
+def _check(what: str, name: str, now: str, value: Any, advice: str = "") -> str:
+    """The statement that raises if what `now` reads is no longer the value that the graph holds."""
+    differs = "is not" if value is None or isinstance(value, bool) else "!="
+    text = f"{what} was converted for {name}={value!r} and cannot take {name}="
+    return f"    if {now} {differs} {value!r}:\n        raise ValueError({text!r} + repr({now}) + {advice!r})"
 
 
 def _import(name: str, value: Any) -> str:

@@ -12,6 +12,7 @@ import ast
 import inspect
 import linecache
 import re
+import sys
 import textwrap
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -259,6 +260,53 @@ def _may_change(node: ast.AST, method: Method, module: nn.Module) -> bool:
     if not isinstance(node, ast.Attribute) or not _is_own(node, method.self) or node.attr == "training":
         return False
     return not isinstance(getattr(module, node.attr, None), (nn.Module, Tensor))
+
+
+def settings_read(module: nn.Module) -> set[str]:
+    """The plain attributes that a forward reads (`scale`, `config.scale`), of which a graph holds the values."""
+    paths: set[str] = set()
+    for method in methods(type(module)).values():
+        for node in ast.walk(method.tree):
+            own, _, path = ast.unparse(node).partition(".") if isinstance(node, ast.Attribute) else ("", "", "")
+            if own == method.self and path.replace(".", "").isidentifier() and is_setting(plain_value(module, path)):
+                paths.add(path)
+    return paths
+
+
+def plain_value(module: nn.Module, path: str) -> Any:
+    """The value of an attribute, or of an attribute of one; none where code or a layer of torch gives it."""
+    value: Any = module
+    for name in path.split("."):
+        layer = isinstance(value, nn.Module) and type(value).__module__.startswith("torch.nn.")
+        computed = isinstance(getattr(type(value), name, None), (property, cached_property))
+        if layer or computed or name == "training":
+            return _NO_VALUE
+        value = getattr(value, name, _NO_VALUE)
+    return value
+
+
+_NO_VALUE = object()
+
+
+def is_setting(value: Any) -> bool:
+    """Whether a value is a number, a text or a short collection of them: its `repr` is its source."""
+    if type(value) in (tuple, list):
+        return len(value) <= 64 and all(map(is_setting, value))
+    if type(value) is dict:
+        return len(value) <= 64 and all(map(is_setting, (*value, *value.values())))
+    return value is None or (type(value) in (bool, int, float, str) and repr(value) != "nan")
+
+
+def globals_read(kind: type[nn.Module]) -> dict[tuple[str, str], Any]:
+    """The plain values outside of the class that a forward reads, by module and name."""
+    read: dict[tuple[str, str], Any] = {}
+    for method in methods(kind).values():
+        home = method.function.__module__
+        for name in {node.id for node in ast.walk(method.tree) if isinstance(node, ast.Name)}:
+            value = method.function.__globals__.get(name, _NO_VALUE)
+            if is_setting(value) and getattr(sys.modules.get(home), name, _NO_VALUE) is value and value is not None:
+                read[home, name] = value
+    return read
 
 
 _CONTAINERS = (list, dict, set, deque)
@@ -1441,6 +1489,17 @@ def call_input_place(kind: type[nn.Module], place: Place) -> Place | None:
             inputs = [*node.args, *(keyword.value for keyword in node.keywords)]
             return method.place(inputs[0]) if inputs and not isinstance(inputs[0], ast.Starred) else None
     return None
+
+
+def is_picked(kind: type[nn.Module], place: Place) -> bool:
+    """Whether a value decides which function the call at `place` calls: `ACTS[self.name](x)`, `getattr(F, name)(x)`."""
+    method = methods(kind)[place.method]
+    calls = [node for node in ast.walk(method.tree) if isinstance(node, ast.Call) and method.place(node) == place]
+    local = method.function.__code__.co_varnames
+    return any(
+        isinstance(call.func, (ast.Subscript, ast.Call, ast.IfExp)) or getattr(call.func, "id", None) in local
+        for call in calls
+    )
 
 
 def _loop_names(method: Method) -> set[str]:

@@ -4,6 +4,7 @@ One module is traced at a time, so that a graph can replace one forward and leav
 """
 
 import copy
+import dis
 import functools
 import inspect
 import random
@@ -12,6 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 from unittest.mock import patch
 
@@ -31,6 +33,7 @@ from apical.convert.source import (
     methods,
     picks_modules,
     running_place,
+    settings_read,
 )
 
 MODES = (True, False)
@@ -44,7 +47,8 @@ class Traced:
     `words` are torch's own about that. `fixed` are the arguments that have one value in the graph (such as
     `mask=None`), `numbers` the values of arguments that are numbers. A forward with fixed arguments, without a graph,
     or that does more than a graph shows, `keeps_code`: its calls are changed in its source, where that can be read,
-    and never in the graph.
+    and never in the graph. `settings` are the plain attributes that it reads (`self.scale`), of which a graph holds the
+    values.
     """
 
     name: str
@@ -58,6 +62,7 @@ class Traced:
     unseen: set[int] = field(default_factory=set)
     numbers: dict[str, list[float]] = field(default_factory=dict)
     keeps_code: bool = False
+    settings: set[str] = field(default_factory=set)
 
     @property
     def signature(self) -> inspect.Signature:
@@ -102,6 +107,7 @@ class OwnForward(Tracer):
         super().__init__()
         self.fixed, self.codes = fixed, codes(type(module))
         self.read: dict[str, Any] = {}
+        self.hidden = False
         self.written, self.names = called_names(type(module)), dict[int, list[str]]()
         self.calls: Counter[int] = Counter()
         for name, part in every_name(module):
@@ -194,7 +200,39 @@ def _patched_once(model: nn.Module) -> Iterator[None]:
         for kind, name, method in replaced:
             setattr(method, "__fx_already_patched", True)
             stack.enter_context(patch.object(kind, name, method))
+        for holder, name in _HIDDEN:
+            stack.enter_context(patch.object(holder, name, _noticed(vars(holder)[name])))
         yield
+
+
+_HIDDEN: list[tuple[Any, str]] = [
+    (torch.autograd.Function, "apply"),
+    (torch.autograd.graph.saved_tensors_hooks, "__enter__"),
+    (torch.autograd.profiler.record_function, "__enter__"),
+    (torch.no_grad, "__enter__"),
+    (torch.enable_grad, "__enter__"),
+    (torch.inference_mode, "__enter__"),
+    (torch.set_grad_enabled, "__init__"),
+    (torch.autocast, "__enter__"),
+    (torch, "is_grad_enabled"),
+    (torch, "is_inference_mode_enabled"),
+    (torch, "is_autocast_enabled"),
+]
+"""What a forward may call, itself or in a function of any library, and no graph holds: backward passes of their own,
+contexts, and questions about those."""
+
+
+def _noticed(member: Any) -> Any:
+    """A function or class method that tells the running trace that it was called."""
+    function = member.__func__ if isinstance(member, classmethod) else member
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if OwnForward.running is not None:
+            OwnForward.running.hidden = True
+        return function(*args, **kwargs)
+
+    return classmethod(run) if isinstance(member, classmethod) else run
 
 
 def _call(forward: Callable[..., Any], values: dict[str, Any]) -> Any:
@@ -284,7 +322,7 @@ def _record(node: Node, owner: nn.Module, calls: dict[int, list[dict[str, Any]]]
 
 
 def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> Traced:
-    traced = Traced(name, module)
+    traced, hidden = Traced(name, module, settings=settings_read(module)), _enters_contexts(module)
     try:
         traced.fixed = _fixed_arguments(module, calls)
         for mode in MODES:
@@ -293,7 +331,12 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
                 continue
             with in_mode(module, mode), attributes_kept([module]):
                 before = _random_states()
-                graph = traced.graphs[mode] = OwnForward(module, traced.fixed).trace(module)
+                tracer = OwnForward(module, traced.fixed)
+                with torch.set_grad_enabled(torch.is_grad_enabled()):  # a forward may leave it off
+                    graph = traced.graphs[mode] = tracer.trace(module)
+                hidden = hidden or tracer.hidden
+                if hidden and "forward" not in methods(type(module)):
+                    raise TypeError("it enters a context or has a backward pass of its own, which no graph holds")
                 constants = _constants(graph)
                 if constants and not _equal(constants, _constants(OwnForward(module, traced.fixed).trace(module))):
                     raise TypeError("it creates different tensors on each call")
@@ -302,7 +345,7 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
     except Exception as error:  # a forward is any code: whatever it raises on symbolic values is the reason
         traced.graphs, traced.error = {}, f"the forward of {type(module).__name__} could not be traced"
         traced.words = _first_sentence(error)
-    no_graph = bool(traced.error or traced.fixed) or leaves_traces(module) or picks_modules(module)
+    no_graph = bool(traced.error or traced.fixed or hidden) or leaves_traces(module) or picks_modules(module)
     traced.keeps_code = no_graph and "forward" in methods(type(module))
     return traced
 
@@ -332,13 +375,32 @@ def _looks_at_training(module: nn.Module) -> bool:
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         return False
     known = methods(type(module))
-    if "forward" not in known:
-        return True
-    codes_read = [method.function.__code__ for method in known.values()]
+    return "forward" not in known or any("training" in code.co_names for code in _codes_read(module))
+
+
+def _enters_contexts(module: nn.Module) -> bool:
+    """Whether a forward, or a function that it calls, has a `with` statement, of which a graph shows nothing."""
+    return any(_has_with(code) for code in _codes_read(module))
+
+
+def _codes_read(module: nn.Module) -> list[CodeType]:
+    """The code of a module's methods and of the functions that they name."""
+    known = methods(type(module))
+    found = [method.function.__code__ for method in known.values()]
     for method in known.values():
         values = (method.function.__globals__.get(name) for name in method.function.__code__.co_names)
-        codes_read += [code for value in values if (code := getattr(value, "__code__", None)) is not None]
-    return any("training" in code.co_names for code in codes_read)
+        found += [code for value in values if (code := getattr(value, "__code__", None)) is not None]
+    return found
+
+
+@functools.cache
+def _has_with(code: CodeType) -> bool:
+    if "/torch/" in code.co_filename:
+        return False  # of its contexts, a trace notices those that matter
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return any(each.opname in ("BEFORE_WITH", "LOAD_SPECIAL") for each in dis.get_instructions(code)) or any(
+        _has_with(each) for each in inner
+    )
 
 
 def _copied(graph: Graph) -> Graph:
