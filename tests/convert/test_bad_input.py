@@ -283,6 +283,8 @@ def test_compiled_models_are_refused_with_what_to_do(compiled: object) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     with pytest.raises(ConversionError, match="compiled already: convert the original model"):
         apical.convert_(compiled(model), "ada")
+    with pytest.raises(ConversionError, match=r"1 is a .*, compiled already: convert the original model"):
+        apical.convert_(nn.Sequential(nn.ReLU(), compiled(model)), "ada")
 
 
 @pytest.mark.parametrize("unit", [nn.Softmax, nn.Softmax(-1), nn.GLU])

@@ -249,3 +249,14 @@ def test_functions_picked_by_an_attribute(unit, given):
         model.name = "tanh"
         with pytest.raises(ValueError, match="was converted for name='relu' and cannot take name='tanh'"):
             model(x)
+
+
+def test_one_activation_in_two_places_is_converted_in_both():
+    class InTwoPlaces(Layers):
+        def forward(self, x):
+            return self.o(F.relu(self.a(x)) + 1 if self.training else F.relu(self.a(x)))
+
+    model, x = InTwoPlaces(), torch.randn(4, 8)
+    convert_(model, nn.Identity())
+    for mode in (True, False):
+        assert torch.allclose(model.train(mode)(x), model.o(model.a(x) + mode), atol=1e-6)

@@ -339,10 +339,12 @@ def _check_arguments(model: nn.Module, filter_fn: Any) -> None:
             "the model is wrapped in DistributedDataParallel, which would not see new parameters: "
             "call convert_(model.module, ...) and wrap the result again"
         )
-    if isinstance(model, torch.jit.ScriptModule) or hasattr(model, "_orig_mod"):
-        raise ConversionError(
-            f"the model is a {type(model).__name__}, compiled already: convert the original model, then compile it"
-        )
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule) or "_orig_mod" in module._modules:
+            what = f"{name} is" if name else "the model is"
+            raise ConversionError(
+                f"{what} a {type(module).__name__}, compiled already: convert the original model, then compile it"
+            )
     if any(is_lazy(parameter) for parameter in (*model.parameters(), *model.buffers())):
         raise ConversionError(
             "the model has lazy layers whose shapes are not known yet: "

@@ -13,7 +13,7 @@ from apical.convert.plan import Decision, all_fused, has_extras, takes_slot
 from apical.convert.probe import probe, same_function
 from apical.convert.rewrite import Surgery, inline
 from apical.convert.source import Edit, Place, call_input_place, is_picked, why_no_source
-from apical.convert.trace import Traced
+from apical.convert.trace import Traced, place_of
 from apical.nn.unit import Unit
 
 
@@ -263,7 +263,8 @@ def _is_written_alone(site: Site, sites: list[Site]) -> bool:
     written = site.expression
     if written is None or not site.nodes or written.place.helper or is_picked(type(site.owner.module), written.place):
         return False
-    alone = not any(other is not site and written.place in (other.place, _place(other)) for other in sites)
+    others = [place for other in sites if other is not site for place in (other.place, _place(other))]
+    alone = written.place not in others and all(written.place.holds(place_of(node)) for node in site.nodes.values())
     return alone and why_no_source(site.owner.module, written.place.method) is None
 
 
