@@ -336,3 +336,20 @@ def test_dropout_is_no_unit_and_the_identity_is() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     assert "is not elementwise" in refused(model, nn.Dropout)
     assert str(apical.convert_(model, nn.Identity)).startswith("1 of 1")
+
+
+def test_a_model_that_needs_gradients_to_run_is_not_said_not_to_run() -> None:
+    class Field(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.requires_grad_()
+            return torch.autograd.grad(self.net(x).sum(), x, create_graph=True)[0]
+
+    with pytest.raises(
+        ConversionError, match=r"runs on example_inputs, but not .* without gradients .*: leave example_"
+    ):
+        apical.convert_(Field(), "ada", example_inputs=torch.randn(2, 4))
+    assert len(apical.convert_(Field(), "ada").converted) == 1

@@ -260,3 +260,16 @@ def test_one_activation_in_two_places_is_converted_in_both():
     convert_(model, nn.Identity())
     for mode in (True, False):
         assert torch.allclose(model.train(mode)(x), model.o(model.a(x) + mode), atol=1e-6)
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_a_method_of_the_class_of_tensors_is_the_activation_of_its_name(unit, given):
+    class Unbound(Layers):
+        def forward(self, x):
+            return self.o(torch.Tensor.relu(self.a(x)))
+
+    x = torch.randn(4, 8)
+    if unit == "ada" or given:
+        report = convert_(Unbound(), unit, **({"example_inputs": x} if given else {}))
+        assert [row.before for row in report.converted] == ["relu()" if unit == "ada" else "Linear + relu()"]

@@ -126,7 +126,7 @@ def _functions() -> dict[Any, str]:
                 if callable(function := getattr(home, name, None)):
                     known[function] = kind
             if hasattr(Tensor, name):
-                known[name] = kind
+                known[name] = known[getattr(Tensor, name)] = kind
     for packet in [each for each in known if hasattr(each, "overloads")]:
         known |= {getattr(packet, overload): known[packet] for overload in packet.overloads()}
     return known | {functional.swish: "silu"} if hasattr(functional, "swish") else known

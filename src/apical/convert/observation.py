@@ -708,12 +708,27 @@ def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: f
             with watch, _Operators(watch):
                 forward()
         except Exception as error:
+            if _runs(network.model, example_inputs):
+                raise ConversionError(
+                    f"the model runs on example_inputs, but not while convert_ watches it without gradients "
+                    f"({_first_line(error)}): leave example_inputs out"
+                ) from error
             raise ConversionError(
                 f"the model does not run on example_inputs ({_first_line(error)}): give what it is called with, "
                 "e.g. example_inputs=torch.randn(8, 3, 224, 224)"
             ) from error
     watch.conclude()
     return watch.observed
+
+
+def _runs(model: nn.Module, example_inputs: Any) -> bool:
+    """Whether a forward runs with gradients and unwatched."""
+    try:
+        with tried(model, example_inputs) as forward, torch.enable_grad():
+            forward()
+    except Exception:  # a forward is any code
+        return False
+    return True
 
 
 def multiply_adds(model: nn.Module, example_inputs: Any) -> int:
