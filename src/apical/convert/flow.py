@@ -11,10 +11,12 @@ evaluation; an activation is the same in both when its calls align. Where there 
 (observation.py).
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor, nn
@@ -896,6 +898,21 @@ class FlowGraph:
         users = [{user for user in value.node.users if not _reads_shape(user)} for value in path]
         return all(len(each) == 1 or each <= site.members for each in users)
 
+    def entered_by(self, feeds: Iterable[Feed]) -> list[nn.Module]:
+        """The modules whose calls lead to the values on the way from the activation to its layer."""
+        trails = [call for feed in feeds for value in feed.path for call in value.trail]
+        return list(dict.fromkeys(self.resolve(owner, node) for owner, node in trails))
+
+    @cached_property
+    def holders(self) -> Counter[int]:
+        """How many names each parameter and buffer has in the model, attributes and lists of such included."""
+        held: Counter[int] = Counter()
+        for module in self.model.modules():
+            held.update(id(tensor) for tensor in (*module._parameters.values(), *module._buffers.values()))
+            others = [value for name, value in vars(module).items() if name not in _TORCHS_OWN]
+            held.update(id(each) for each in tree_leaves(others) if isinstance(each, Tensor))
+        return held
+
     def modes(self, module: nn.Module) -> set[bool]:
         """The modes in which this module is called."""
         return {mode for mode in MODES if self.callers.get((id(module), mode))}
@@ -905,6 +922,19 @@ class FlowGraph:
         calls = {mode: self.callers.get((id(module), mode), []) for mode in MODES}
         alone = all(len(each) <= 1 for each in calls.values()) and any(calls.values())
         return alone and id(module) not in self.open and id(module) not in self.reads
+
+
+_TORCHS_OWN = frozenset(vars(nn.Module()))
+
+
+def own_attributes(module: nn.Module) -> list[str]:
+    """The attributes of a module that its class does not give it."""
+    given: set[str] = set(_TORCHS_OWN)
+    for kind in type(module).__mro__:
+        given |= {*vars(kind).get("__constants__", ()), *vars(kind).get("__annotations__", ())}
+        code = getattr(vars(kind).get("__init__"), "__code__", None)
+        given |= {*code.co_names} if code is not None else set()
+    return [name for name in vars(module) if name not in given]
 
 
 def not_fed(end: str) -> str:
