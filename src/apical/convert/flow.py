@@ -11,6 +11,7 @@ evaluation; an activation is the same in both when its calls align. Where there 
 (observation.py).
 """
 
+import ast
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -65,9 +66,11 @@ from apical.convert.probe import changes_shape, elementwise, is_bent, module_fun
 from apical.convert.source import (
     Calls,
     Expression,
+    Method,
     Place,
     called_names,
     hooks,
+    methods,
     out_of_reach,
     read,
     read_names,
@@ -402,7 +405,21 @@ class FlowGraph:
         held = [site for site in held if site not in unread or id(site.module) not in named]
         for site in (*called, *held):
             self.note_further(site)
+        self._note_looks([*called, *held])
         return called + held + self._unplaced(called, held)
+
+    def _note_looks(self, sites: list[Site]) -> None:
+        """Activations that a forward knows by their class or reads an attribute of stay: another has neither."""
+        known: dict[type, list[Look]] = {}
+        for traced in self._forwards():
+            kind = type(traced.module)
+            if kind not in known:
+                known[kind] = [look for method in methods(kind).values() for look in _looks(method)]
+            for look in known[kind]:
+                inside = {*traced.module.modules()}
+                for site in sites:
+                    if site.module in inside and site.fixed is None and look.meets(traced.module, site.module):
+                        site.fixed = f"the forward of {kind.__name__} {look.words}"
 
     def _is_unread(self, site: Site) -> bool:
         """Whether no forward calls a module by this name; another name of it may be called."""
@@ -922,6 +939,78 @@ class FlowGraph:
         calls = {mode: self.callers.get((id(module), mode), []) for mode in MODES}
         alone = all(len(each) <= 1 for each in calls.values()) and any(calls.values())
         return alone and id(module) not in self.open and id(module) not in self.reads
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where the code of a forward looks at a module, and not at what it computes: at its class, or at an attribute.
+
+    `path` is the module's name in the forward's own module, None where any module may be meant.
+    """
+
+    path: str | None
+    words: str
+    kinds: tuple[type, ...] = ()
+    attribute: str = ""
+
+    def meets(self, owner: nn.Module, module: Any) -> bool:
+        """Whether it looks at this module."""
+        if self.path is not None:
+            with suppress(AttributeError):
+                return owner.get_submodule(self.path) is module and (
+                    isinstance(module, self.kinds) or (self.attribute != "" and hasattr(module, self.attribute))
+                )
+            return False
+        return isinstance(module, self.kinds)
+
+
+def _looks(method: Method) -> Iterator[Look]:
+    """`isinstance(k, nn.ReLU)`, `type(k) is nn.ReLU` and `self.act.negative_slope` in a method."""
+    called = {id(node.func) for node in ast.walk(method.tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(method.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance" and len(node.args) == 2:
+            asked, wanted = node.args
+        elif (
+            isinstance(node, ast.Compare)
+            and isinstance(node.left, ast.Call)
+            and ast.unparse(node.left.func) == "type"
+            and node.left.args
+        ):
+            asked, wanted = node.left.args[0], node.comparators[0]
+        elif isinstance(node, ast.Attribute) and (path := _own_path(node.value, method.self)):
+            if id(node) not in called and not hasattr(nn.Module, node.attr) and node.attr not in _TORCHS_OWN:
+                yield Look(path, f"reads its {node.attr}", attribute=node.attr)
+            continue
+        else:
+            continue
+        if kinds := _module_classes(wanted, method):
+            names = " or ".join(each.__name__ for each in kinds)
+            yield Look(_own_path(asked, method.self) or None, f"asks whether it is a {names}", kinds)
+
+
+def _own_path(node: ast.expr, own: str) -> str:
+    """`block.act` for `self.block.act`; empty for anything else."""
+    start, _, path = ast.unparse(node).partition(".") if isinstance(node, ast.Attribute) else ("", "", "")
+    return path if start == own and path.replace(".", "_").isidentifier() else ""
+
+
+def _module_classes(node: ast.expr, method: Method) -> tuple[type, ...]:
+    """The classes of modules that an expression names; nn.Module itself says nothing."""
+    nodes = [each for each in ast.walk(node) if isinstance(each, (ast.Name, ast.Attribute))]
+    free = zip(method.function.__code__.co_freevars, method.function.__closure__ or (), strict=True)
+    nonlocals: dict[str, Any] = {}
+    for name, cell in free:
+        with suppress(ValueError):  # it is empty
+            nonlocals[name] = cell.cell_contents
+    kinds: dict[type, None] = {}
+    for each in nodes:
+        first, *names = ast.unparse(each).split(".")
+        value = nonlocals.get(first, method.function.__globals__.get(first))
+        for name in names:
+            value = getattr(value, name, None)
+        if isinstance(value, type) and issubclass(value, nn.Module) and value is not nn.Module:
+            kinds[value] = None
+    return tuple(kinds)
 
 
 _TORCHS_OWN = frozenset(vars(nn.Module()))
