@@ -545,3 +545,39 @@ def test_a_transformer_layer_with_a_tied_weight_stays() -> None:
     layer.linear2.weight = layer.linear1.weight
     with pytest.raises(ConversionError, match="its Linear shares a parameter with another"):
         apical.convert_(layer, UNIT)
+
+
+class Dropped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.affine = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(F.dropout(self.affine(x), 0.5, self.training))
+
+
+@pytest.mark.parametrize("with_inputs", [False, True])
+def test_a_call_of_dropout_may_lie_between(with_inputs: bool) -> None:
+    model, x = Dropped(), torch.randn(64, 4)
+    report = apical.convert_(model, UNIT, example_inputs=x if with_inputs else None)
+    assert report.kept == []
+    assert not torch.equal(model(x), model(x))
+    model.eval()
+    assert torch.allclose(model(x), F.relu(model.affine(x)) + model.affine_apical(x))
+
+
+class AddedInside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.affine, self.act = nn.Linear(4, 4), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.act(self.affine(x))
+
+
+@pytest.mark.parametrize("with_inputs", [False, True])
+def test_an_activation_of_a_sum_without_layers_is_said_to_be_fed_by_a_sum(with_inputs: bool) -> None:
+    model = nn.Sequential(AddedInside(), nn.ReLU(), nn.Linear(4, 2))
+    report = apical.convert_(model, UNIT, example_inputs=torch.randn(3, 4) if with_inputs else None)
+    assert [row.name for row in report.kept] == ["1"]
+    assert report.kept[0].reason.startswith("it is fed by a sum")

@@ -99,6 +99,9 @@ MAKING = {
 """Calls whose result has memory of its own, beside those that map each number by itself."""
 MAKING_MODULES = (*(kind for kind in MOVING_MODULES if kind not in (nn.Flatten, nn.Unflatten)), nn.Embedding)
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
+DROPOUT_FUNCTIONS = (
+    "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "feature_dropout",
+)  # fmt: skip
 UNCALLED = "no forward that was traced calls it"
 ALONE = Further()
 """What a call passes beside its input that passes nothing else."""
@@ -803,8 +806,12 @@ class FlowGraph:
             if isinstance(source, Node):
                 yield from self._search(_at(value, source), mode, path, value, additions, ends)
         elif is_addition(node) and norm is None:
+            inner: list[str] = []
             for operand in node.all_input_nodes:
-                yield from self._search(_at(value, operand), mode, path, norm, additions + 1, ends)
+                yield from self._search(_at(value, operand), mode, path, norm, additions + 1, inner)
+            of_model = [end for end in inner if end == "the input of the model"]
+            unknown_inputs = [end for end in inner if "the input of" in end and end not in of_model]
+            ends += [self._describe(value, None)] if of_model and not unknown_inputs else inner
         else:
             before = "" if norm is None else "a normalisation of "
             ends.append(before + self._describe(value, module))
@@ -829,11 +836,12 @@ class FlowGraph:
         node = value.node
         if node.op == "placeholder":
             return self._caller_argument(value, mode)
-        if node.op != "call_module":
-            return None
-        module = self.resolve(value.owner, node)
-        if isinstance(module, (*IDENTITIES, *DROPOUTS)) and isinstance(source := call_input(node), Node):
+        module = self.resolve(value.owner, node) if node.op == "call_module" else None
+        passes = isinstance(module, IDENTITIES) or self._is_dropout(value)
+        if passes and isinstance(source := call_input(node), Node):
             return _at(value, source)
+        if module is None:
+            return None
         child = self.traced.get(id(module))
         if child is None or child.error or is_affine(module) or self.is_norm(module) or self.activation(module):
             return None
@@ -857,7 +865,9 @@ class FlowGraph:
 
     def _is_dropout(self, value: Value) -> bool:
         node = value.node
-        return node.op == "call_module" and isinstance(self.resolve(value.owner, node), DROPOUTS)
+        if node.op == "call_module":
+            return isinstance(self.resolve(value.owner, node), DROPOUTS)
+        return node.op == "call_function" and plain_name(node.target) in DROPOUT_FUNCTIONS
 
     def _caller_argument(self, value: Value, mode: bool) -> Value | None:
         """The value that the caller passes for a placeholder: the caller on the trail, or the only one there is."""
