@@ -1,6 +1,7 @@
 """Pyramidal units: what becomes a neuron, and that it is Eq. 12 with the original path as its basal branch."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -476,3 +477,107 @@ def test_what_is_assigned_in_place_lies_between_the_layer_and_the_activation() -
     (gelu,) = [row for row in report.kept if row.kind == "gelu"]
     assert gelu.reason == "it is fed by an assignment in place, not by an affine layer"
     assert [row.kind for row in report.converted] == ["relu"]
+
+
+class SharedEncoder(nn.Module):
+    """The encoder's layer feeds the head's activation, and its raw output is a result too."""
+
+    def __init__(self, *, raw_first: bool) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(4, 4))
+        self.head, self.raw_first = nn.Sequential(nn.ReLU(), nn.Linear(4, 2)), raw_first
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        if self.raw_first:
+            raw = self.encoder(y)
+            return self.head(self.encoder(x)), raw
+        return self.head(self.encoder(x)), self.encoder(y)
+
+
+@pytest.mark.parametrize("raw_first", [False, True])
+def test_a_layer_whose_container_is_called_again_is_not_merged(raw_first: bool) -> None:
+    model, x, y = SharedEncoder(raw_first=raw_first), torch.randn(3, 4), torch.randn(3, 4)
+    before = model(x, y)
+    report = apical.convert_(model, UNIT, keep_function=True)
+    assert [row.after for row in report.rows] == ["pyramidal neuron: apical branch added"]
+    assert all(torch.allclose(*pair) for pair in zip(model(x, y), before, strict=True))
+    with torch.no_grad():
+        model.head[0].apical.affine.weight.normal_()
+    hidden = F.relu(model.encoder(x)) + model.head[0].apical(x)
+    assert torch.allclose(model(x, y)[0], model.head[1](hidden), atol=1e-6)
+
+
+class Coder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.norm, self.decoder = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.decoder(F.relu(self.norm(self.encoder(x))))
+
+
+BOUND: dict[str, Callable[[Any], Any]] = {
+    "tied": lambda model: setattr(model.decoder, "weight", model.encoder.weight),
+    "tied norm": lambda model: setattr(model.decoder, "bias", model.norm.bias),
+    "listed": lambda model: setattr(model, "decayed", [model.encoder.weight]),
+    "hook": lambda model: model.encoder.weight.register_hook(lambda gradient: gradient),
+    "hook after": lambda model: model.encoder.weight.register_post_accumulate_grad_hook(lambda parameter: None),
+    "parameter's attribute": lambda model: setattr(model.encoder.weight, "lr_scale", 0.1),
+    "layer's attribute": lambda model: setattr(model.encoder, "lr_scale", 0.1),
+}
+
+
+@pytest.mark.parametrize("how", BOUND)
+def test_layers_whose_parameters_mean_more_than_their_values_stay(how: str) -> None:
+    model, x = Coder(), torch.randn(5, 4)
+    BOUND[how](model)
+    layers, weight = (model.encoder, model.norm), model.encoder.weight
+    before = model(x)
+    report = apical.convert_(model, UNIT, keep_function=True)
+    assert [row.after for row in report.rows] == ["pyramidal neuron: apical branch added"]
+    assert (model.encoder, model.norm) == layers
+    assert model.encoder.weight is weight
+    assert torch.allclose(model(x), before, atol=1e-6)
+
+
+def test_a_transformer_layer_with_a_tied_weight_stays() -> None:
+    layer = nn.TransformerEncoderLayer(4, 2, 4)
+    layer.linear2.weight = layer.linear1.weight
+    with pytest.raises(ConversionError, match="its Linear shares a parameter with another"):
+        apical.convert_(layer, UNIT)
+
+
+class Dropped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.affine = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(F.dropout(self.affine(x), 0.5, self.training))
+
+
+@pytest.mark.parametrize("with_inputs", [False, True])
+def test_a_call_of_dropout_may_lie_between(with_inputs: bool) -> None:
+    model, x = Dropped(), torch.randn(64, 4)
+    report = apical.convert_(model, UNIT, example_inputs=x if with_inputs else None)
+    assert report.kept == []
+    assert not torch.equal(model(x), model(x))
+    model.eval()
+    assert torch.allclose(model(x), F.relu(model.affine(x)) + model.affine_apical(x))
+
+
+class AddedInside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.affine, self.act = nn.Linear(4, 4), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.act(self.affine(x))
+
+
+@pytest.mark.parametrize("with_inputs", [False, True])
+def test_an_activation_of_a_sum_without_layers_is_said_to_be_fed_by_a_sum(with_inputs: bool) -> None:
+    model = nn.Sequential(AddedInside(), nn.ReLU(), nn.Linear(4, 2))
+    report = apical.convert_(model, UNIT, example_inputs=torch.randn(3, 4) if with_inputs else None)
+    assert [row.name for row in report.kept] == ["1"]
+    assert report.kept[0].reason.startswith("it is fed by a sum")

@@ -803,3 +803,62 @@ def test_a_neuron_refuses_another_layer_than_its_own() -> None:
     model.number = 1
     with pytest.raises(RuntimeError, match="not the layer before it"):
         model(x)
+
+
+class Tapped(nn.Module):
+    """Collects what activations make, which it knows by their class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.GELU())
+
+    def forward(self, x: Tensor) -> Any:
+        taps = []
+        for layer in self.layers:
+            x = layer(x)
+            if isinstance(layer, (nn.ReLU, nn.Sequential)):
+                taps.append(x)
+        return x, taps
+
+
+class TappedByType(Tapped):
+    def forward(self, x: Tensor) -> Any:
+        taps = []
+        for layer in self.layers:
+            x = layer(x)
+            if type(layer) is nn.ReLU:
+                taps.append(x)
+        return x, taps
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+@pytest.mark.parametrize("kind", [Tapped, TappedByType])
+def test_an_activation_that_forward_knows_by_its_class_stays(kind: type[Tapped], unit: str) -> None:
+    model = kind()
+    report = apical.convert_(model, unit)
+    (row,) = report.kept
+    assert row.name == "layers.1"
+    assert row.reason.startswith(f"the forward of {kind.__name__} asks whether it is a ReLU")
+    assert [row.name for row in report.converted] == ["layers.3"]
+    assert len(model(torch.randn(3, 4))[1]) == 1
+
+
+class ReadsSlope(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+        self.act, self.other = nn.LeakyReLU(0.2), nn.LeakyReLU(0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.other(self.two(self.act(self.one(x))))
+        return self.last(h) * self.act.negative_slope
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_an_activation_whose_attribute_forward_reads_stays(unit: str) -> None:
+    model = ReadsSlope()
+    report = apical.convert_(model, unit)
+    assert [(row.name, row.reason) for row in report.kept] == [
+        ("act", "the forward of ReadsSlope reads its negative_slope")
+    ]
+    assert model(torch.randn(3, 4)).shape == (3, 2)

@@ -6,7 +6,19 @@ from typing import Any
 from torch import nn
 from torch.fx import Node
 
-from apical.convert.branch import ApicalBranch, InPlace, InputAlone, Tap, Wire, WiredNeuron, plain_norm, zero_apical_
+from apical.convert.branch import (
+    ApicalBranch,
+    Begin,
+    End,
+    InPlace,
+    InputAlone,
+    NormTap,
+    Tap,
+    Wire,
+    WiredNeuron,
+    plain_norm,
+    zero_apical_,
+)
 from apical.convert.flow import ALONE, Feed, FlowGraph, Site, output
 from apical.convert.kinds import HeldFunction, call_input, is_transformer_layer, width
 from apical.convert.plan import Decision, all_fused, has_extras, takes_slot
@@ -42,6 +54,8 @@ class Application:
         self._became: dict[Node, Node] = {}
         self._graphs: dict[int, Traced] = {}
         self._edits: dict[int, tuple[nn.Module, list[Edit]]] = {}
+        self._held = {module: {*module.modules()} for module in network.model.modules()}
+        self._begins: dict[nn.Module, tuple[Begin, End]] = {}
 
     def run(self) -> None:
         """Carry out every decision, then rewrite the modules whose graphs or sources were edited."""
@@ -181,12 +195,30 @@ class Application:
         site, wired, neuron = decision.site, self.made[decision], self.placed(decision)
         assert isinstance(wired, WiredNeuron)
         assert decision.affine is not None
-        self.surgery.tap(decision.affine, Tap(wired.wire))
+        self._hook(decision.affine, Tap(wired.wire), with_kwargs=True)
+        if decision.norm is not None and decision.norm is not site.owner.module:
+            self._hook(decision.norm, NormTap(wired.wire), with_kwargs=True)
+        self._enclose(wired.wire, decision.affine, site.owner.module)
         if takes_slot(self.network, self.sites, site):
             assert site.module is not None
             self._put(site, site.module, neuron)
         else:
             self._call(site, self.surgery.add(site.owner.module, f"{site.target.replace('.', '_')}_neuron", neuron))
+
+    def _enclose(self, wire: Wire, layer: nn.Module, owner: nn.Module) -> None:
+        """Clear a wire before and after every forward that may hold both its ends, the outermost of them alone."""
+        holders = [module for module, held in self._held.items() if {layer, owner} <= held]
+        for level, module in enumerate(sorted(holders, key=lambda module: -len(self._held[module]))):
+            if module not in self._begins:
+                begin, end = self._begins[module] = Begin(), End()
+                end.wires = begin.wires
+                self.surgery._undo.append(module.register_forward_pre_hook(begin, prepend=True).remove)
+                self._hook(module, end, always_call=True)
+            self._begins[module][0].wires.append((wire, level))
+
+    def _hook(self, module: nn.Module, hook: Any, **how: bool) -> None:
+        """A forward hook, which goes with the rest when the conversion is undone."""
+        self.surgery._undo.append(module.register_forward_hook(hook, **how).remove)
 
     def _branch(self, decision: Decision) -> None:
         site, owner = decision.site, decision.site.owner

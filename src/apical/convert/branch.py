@@ -23,23 +23,98 @@ class ApicalBranch(Neuron):
 
 
 class Wire:
-    """Carries the input of an affine layer to the neuron that its output feeds, within one forward."""
+    """Carries the input of an affine layer to the neuron that its output feeds, within one forward.
+
+    `calls` are the layer's calls that no neuron has taken yet: the input, and the output or what the norm made of it.
+    They last as long as the outermost of the forwards that hold both layer and neuron; `level` says which one runs.
+    """
 
     def __init__(self) -> None:
-        self.value: Any = None
+        self.calls: list[tuple[Any, Any]] = []
+        self.level: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"value": None}  # a value lives as long as a forward: copies and pickles start without
+        return {"calls": [], "level": None}  # values live as long as a forward: copies and pickles start without
+
+    def put(self, x: Any, output: Any) -> None:
+        """The layer was called."""
+        if self.level is None:  # nothing will clear the wire; two calls are enough to know that there are several
+            self.calls = self.calls[-1:]
+        self.calls.append((x, output))
+
+    def take(self, value: Tensor) -> Any:
+        """The input of the call that `value` comes from: of the only call, or of the one that made this very tensor."""
+        calls = self.calls
+        if len(calls) > 1:
+            calls = [call for call in calls if _is_same(value, call[1])][-1:]
+        if not calls:
+            several, self.calls = len(self.calls), []
+            raise RuntimeError(_ambiguous(several) if several else MISSED)
+        x, output = calls[0]
+        self.calls = [call for call in self.calls if call[1] is not output]
+        return x
+
+
+MISSED = (
+    "a pyramidal neuron was called, but not the layer before it: "
+    "forward took another path than the one that was converted"
+)
+
+
+def _ambiguous(several: int) -> str:
+    return (
+        f"a pyramidal neuron was called after {several} calls of the layer before it, and nothing tells which of them "
+        "feeds it: call it right after its layer, or leave it out with filter_fn"
+    )
+
+
+def _is_same(value: Tensor, made: Any) -> bool:
+    """Whether a value is what a layer made, or a view of it."""
+    if value is made or not isinstance(made, Tensor):
+        return value is made
+    return value._base is not None and value._base is (made if made._base is None else made._base)
 
 
 class Tap:
-    """The hook that puts what a layer is called with on a wire."""
+    """The hook that puts a call of a layer on a wire."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
 
-    def __call__(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.wire.value = args[0] if args else next(iter(kwargs.values()))
+    def __call__(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        self.wire.put(args[0] if args else next(iter(kwargs.values())), output)
+
+
+class NormTap(Tap):
+    """The hook that notes what the norm between layer and neuron makes of a call on the wire."""
+
+    def __call__(self, norm: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        normed = args[0] if args else next(iter(kwargs.values()))
+        self.wire.calls = [(x, output if made is normed else made) for x, made in self.wire.calls]
+
+
+class Begin:
+    """The hook that clears wires when the outermost forward begins that holds both their ends.
+
+    Each wire comes with the level of the hooked module, from the outermost, 0, inwards.
+    """
+
+    def __init__(self) -> None:
+        self.wires: list[tuple[Wire, int]] = []
+
+    def __call__(self, *called: Any) -> None:
+        for wire, level in self.wires:
+            if wire.level is None or level <= wire.level:
+                wire.calls, wire.level = [], level
+
+
+class End(Begin):
+    """The hook that clears them when that forward ends, by an error too."""
+
+    def __call__(self, *called: Any) -> None:  # one tuple, since torch.compile would look at an output of its own
+        for wire, level in self.wires:
+            if wire.level == level:
+                wire.calls, wire.level = [], None
 
 
 class InputAlone:
@@ -66,13 +141,9 @@ class WiredNeuron(nn.Module):
         super().__init__()
         self.basal, self.apical, self.wire = basal, apical, wire
 
-    def forward(self, input: Tensor) -> Tensor:
-        x, self.wire.value = self.wire.value, None
-        if x is None:
-            raise RuntimeError(
-                "a pyramidal neuron was called, but not the layer before it: forward took another path than the one "
-                "that was converted"
-            )
+    def forward(self, input: Tensor, copied: Tensor | None = None) -> Tensor:
+        """`copied`: the value that `input` is a copy of."""
+        x = self.wire.take(input if copied is None else copied)
         return self.basal(input) + self.apical(x)  # type: ignore[no-any-return]
 
 
@@ -88,6 +159,8 @@ class InPlace(nn.Module):
         self.activation = activation
 
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if isinstance(self.activation, WiredNeuron):
+            kwargs["copied"] = input
         return input.copy_(self.activation(input.clone(), *args, **kwargs))
 
 

@@ -11,10 +11,13 @@ evaluation; an activation is the same in both when its calls align. Where there 
 (observation.py).
 """
 
-from collections.abc import Callable, Collection, Iterator
+import ast
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor, nn
@@ -63,9 +66,11 @@ from apical.convert.probe import changes_shape, elementwise, is_bent, module_fun
 from apical.convert.source import (
     Calls,
     Expression,
+    Method,
     Place,
     called_names,
     hooks,
+    methods,
     out_of_reach,
     read,
     read_names,
@@ -94,6 +99,9 @@ MAKING = {
 """Calls whose result has memory of its own, beside those that map each number by itself."""
 MAKING_MODULES = (*(kind for kind in MOVING_MODULES if kind not in (nn.Flatten, nn.Unflatten)), nn.Embedding)
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
+DROPOUT_FUNCTIONS = (
+    "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "feature_dropout",
+)  # fmt: skip
 UNCALLED = "no forward that was traced calls it"
 ALONE = Further()
 """What a call passes beside its input that passes nothing else."""
@@ -400,7 +408,21 @@ class FlowGraph:
         held = [site for site in held if site not in unread or id(site.module) not in named]
         for site in (*called, *held):
             self.note_further(site)
+        self._note_looks([*called, *held])
         return called + held + self._unplaced(called, held)
+
+    def _note_looks(self, sites: list[Site]) -> None:
+        """Activations that a forward knows by their class or reads an attribute of stay: another has neither."""
+        known: dict[type, list[Look]] = {}
+        for traced in self._forwards():
+            kind = type(traced.module)
+            if kind not in known:
+                known[kind] = [look for method in methods(kind).values() for look in _looks(method)]
+            for look in known[kind]:
+                inside = {*traced.module.modules()}
+                for site in sites:
+                    if site.module in inside and site.fixed is None and look.meets(traced.module, site.module):
+                        site.fixed = f"the forward of {kind.__name__} {look.words}"
 
     def _is_unread(self, site: Site) -> bool:
         """Whether no forward calls a module by this name; another name of it may be called."""
@@ -784,8 +806,12 @@ class FlowGraph:
             if isinstance(source, Node):
                 yield from self._search(_at(value, source), mode, path, value, additions, ends)
         elif is_addition(node) and norm is None:
+            inner: list[str] = []
             for operand in node.all_input_nodes:
-                yield from self._search(_at(value, operand), mode, path, norm, additions + 1, ends)
+                yield from self._search(_at(value, operand), mode, path, norm, additions + 1, inner)
+            of_model = [end for end in inner if end == "the input of the model"]
+            unknown_inputs = [end for end in inner if "the input of" in end and end not in of_model]
+            ends += [self._describe(value, None)] if of_model and not unknown_inputs else inner
         else:
             before = "" if norm is None else "a normalisation of "
             ends.append(before + self._describe(value, module))
@@ -810,11 +836,12 @@ class FlowGraph:
         node = value.node
         if node.op == "placeholder":
             return self._caller_argument(value, mode)
-        if node.op != "call_module":
-            return None
-        module = self.resolve(value.owner, node)
-        if isinstance(module, (*IDENTITIES, *DROPOUTS)) and isinstance(source := call_input(node), Node):
+        module = self.resolve(value.owner, node) if node.op == "call_module" else None
+        passes = isinstance(module, IDENTITIES) or self._is_dropout(value)
+        if passes and isinstance(source := call_input(node), Node):
             return _at(value, source)
+        if module is None:
+            return None
         child = self.traced.get(id(module))
         if child is None or child.error or is_affine(module) or self.is_norm(module) or self.activation(module):
             return None
@@ -838,7 +865,9 @@ class FlowGraph:
 
     def _is_dropout(self, value: Value) -> bool:
         node = value.node
-        return node.op == "call_module" and isinstance(self.resolve(value.owner, node), DROPOUTS)
+        if node.op == "call_module":
+            return isinstance(self.resolve(value.owner, node), DROPOUTS)
+        return node.op == "call_function" and plain_name(node.target) in DROPOUT_FUNCTIONS
 
     def _caller_argument(self, value: Value, mode: bool) -> Value | None:
         """The value that the caller passes for a placeholder: the caller on the trail, or the only one there is."""
@@ -896,6 +925,21 @@ class FlowGraph:
         users = [{user for user in value.node.users if not _reads_shape(user)} for value in path]
         return all(len(each) == 1 or each <= site.members for each in users)
 
+    def entered_by(self, feeds: Iterable[Feed]) -> list[nn.Module]:
+        """The modules whose calls lead to the values on the way from the activation to its layer."""
+        trails = [call for feed in feeds for value in feed.path for call in value.trail]
+        return list(dict.fromkeys(self.resolve(owner, node) for owner, node in trails))
+
+    @cached_property
+    def holders(self) -> Counter[int]:
+        """How many names each parameter and buffer has in the model, attributes and lists of such included."""
+        held: Counter[int] = Counter()
+        for module in self.model.modules():
+            held.update(id(tensor) for tensor in (*module._parameters.values(), *module._buffers.values()))
+            others = [value for name, value in vars(module).items() if name not in _TORCHS_OWN]
+            held.update(id(each) for each in tree_leaves(others) if isinstance(each, Tensor))
+        return held
+
     def modes(self, module: nn.Module) -> set[bool]:
         """The modes in which this module is called."""
         return {mode for mode in MODES if self.callers.get((id(module), mode))}
@@ -905,6 +949,91 @@ class FlowGraph:
         calls = {mode: self.callers.get((id(module), mode), []) for mode in MODES}
         alone = all(len(each) <= 1 for each in calls.values()) and any(calls.values())
         return alone and id(module) not in self.open and id(module) not in self.reads
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where the code of a forward looks at a module, and not at what it computes: at its class, or at an attribute.
+
+    `path` is the module's name in the forward's own module, None where any module may be meant.
+    """
+
+    path: str | None
+    words: str
+    kinds: tuple[type, ...] = ()
+    attribute: str = ""
+
+    def meets(self, owner: nn.Module, module: Any) -> bool:
+        """Whether it looks at this module."""
+        if self.path is not None:
+            with suppress(AttributeError):
+                return owner.get_submodule(self.path) is module and (
+                    isinstance(module, self.kinds) or (self.attribute != "" and hasattr(module, self.attribute))
+                )
+            return False
+        return isinstance(module, self.kinds)
+
+
+def _looks(method: Method) -> Iterator[Look]:
+    """`isinstance(k, nn.ReLU)`, `type(k) is nn.ReLU` and `self.act.negative_slope` in a method."""
+    called = {id(node.func) for node in ast.walk(method.tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(method.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance" and len(node.args) == 2:
+            asked, wanted = node.args
+        elif (
+            isinstance(node, ast.Compare)
+            and isinstance(node.left, ast.Call)
+            and ast.unparse(node.left.func) == "type"
+            and node.left.args
+        ):
+            asked, wanted = node.left.args[0], node.comparators[0]
+        elif isinstance(node, ast.Attribute) and (path := _own_path(node.value, method.self)):
+            if id(node) not in called and not hasattr(nn.Module, node.attr) and node.attr not in _TORCHS_OWN:
+                yield Look(path, f"reads its {node.attr}", attribute=node.attr)
+            continue
+        else:
+            continue
+        if kinds := _module_classes(wanted, method):
+            names = " or ".join(each.__name__ for each in kinds)
+            yield Look(_own_path(asked, method.self) or None, f"asks whether it is a {names}", kinds)
+
+
+def _own_path(node: ast.expr, own: str) -> str:
+    """`block.act` for `self.block.act`; empty for anything else."""
+    start, _, path = ast.unparse(node).partition(".") if isinstance(node, ast.Attribute) else ("", "", "")
+    return path if start == own and path.replace(".", "_").isidentifier() else ""
+
+
+def _module_classes(node: ast.expr, method: Method) -> tuple[type, ...]:
+    """The classes of modules that an expression names; nn.Module itself says nothing."""
+    nodes = [each for each in ast.walk(node) if isinstance(each, (ast.Name, ast.Attribute))]
+    free = zip(method.function.__code__.co_freevars, method.function.__closure__ or (), strict=True)
+    nonlocals: dict[str, Any] = {}
+    for name, cell in free:
+        with suppress(ValueError):  # it is empty
+            nonlocals[name] = cell.cell_contents
+    kinds: dict[type, None] = {}
+    for each in nodes:
+        first, *names = ast.unparse(each).split(".")
+        value = nonlocals.get(first, method.function.__globals__.get(first))
+        for name in names:
+            value = getattr(value, name, None)
+        if isinstance(value, type) and issubclass(value, nn.Module) and value is not nn.Module:
+            kinds[value] = None
+    return tuple(kinds)
+
+
+_TORCHS_OWN = frozenset(vars(nn.Module()))
+
+
+def own_attributes(module: nn.Module) -> list[str]:
+    """The attributes of a module that its class does not give it."""
+    given: set[str] = set(_TORCHS_OWN)
+    for kind in type(module).__mro__:
+        given |= {*vars(kind).get("__constants__", ()), *vars(kind).get("__annotations__", ())}
+        code = getattr(vars(kind).get("__init__"), "__code__", None)
+        given |= {*code.co_names} if code is not None else set()
+    return [name for name in vars(module) if name not in given]
 
 
 def not_fed(end: str) -> str:

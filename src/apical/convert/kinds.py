@@ -296,7 +296,8 @@ class Further(NamedTuple):
 def further(node: Node) -> Further | None:
     """What a call passes beside its input; None where other values than parameters and buffers are among it."""
     others = {each: each.meta.get("value") for each in node.all_input_nodes if each is not call_input(node)}
-    if any(value is None for value in others.values()):
+    again = any(isinstance(each, Node) and each is node.args[0] for each in node.args[1:])
+    if again or any(value is None for value in others.values()):
         return None
     by_name = {name: value for name, value in node.kwargs.items() if value is not call_input(node)}
     args, kwargs = map_arg((tuple(node.args[1:]), by_name), others.__getitem__)

@@ -120,6 +120,7 @@ class _Frame:
 
 
 DID_NOT_RUN = "did not run"
+INPUT = "an input or parameter"
 
 
 @dataclass(eq=False)
@@ -211,8 +212,10 @@ class Observation:
         elif isinstance(maker, nn.Module) and norm is None and self.network.is_norm(maker):
             yield from self._search(record.sources[0], owner, maker, sums, ends)
         elif maker == "+" and norm is None:
+            inner: list[str] = []
             for source in record.sources:
-                yield from self._search(source, owner, norm, sums + 1, ends)
+                yield from self._search(source, owner, norm, sums + 1, inner)
+            ends += ["a sum"] if INPUT in inner else inner
         elif maker in _PASSING and record.sources:
             yield from self._search(record.sources[0], owner, norm, sums, ends)
         elif maker in MOVING and record.sources:
@@ -333,7 +336,7 @@ class _Watch(TorchFunctionMode):
     def _record(self, x: Tensor) -> Record:
         record = self.records.get(x)
         if record is None:
-            record = self.records[x] = Record("an input or parameter")
+            record = self.records[x] = Record(INPUT)
         return record  # type: ignore[no-any-return]
 
     def _whole(

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 from torch import nn
 
 from apical.convert.branch import ApicalBranch
-from apical.convert.flow import UNCALLED, Feed, FlowGraph, Site, output
+from apical.convert.flow import UNCALLED, Feed, FlowGraph, Site, output, own_attributes
 from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, is_ours, is_transformer_layer
 from apical.convert.rewrite import why_not
 from apical.convert.source import call_input_place, out_of_reach, why_no_source
@@ -231,9 +231,13 @@ def _pyramidal(network: FlowGraph, sites: list[Site], site: Site, observed: Feed
     if is_basal(network, site):
         return Decision(site, "keep", BASAL)
     if is_transformer_layer(site.owner.module):
-        return Decision(site, "fuse", affine=site.owner.module.linear1)  # type: ignore[arg-type]
+        first: Any = site.owner.module.linear1
+        bound = _why_bound(network, first)
+        return Decision(site, "fuse", affine=first) if bound is None else Decision(site, "keep", bound)
     if site.nodes and type(site.owner.module) is Neuron:
-        return Decision(site, "neuron", affine=site.owner.module.affine, norm=site.owner.module.norm)
+        affine, norm = site.owner.module.affine, site.owner.module.norm
+        bound = _why_bound(network, affine, norm)
+        return Decision(site, "keep", bound) if bound else Decision(site, "neuron", affine=affine, norm=norm)
     fed = _agreed(network, site) if site.nodes else str(site.owner.error or UNCALLED)
     if isinstance(fed, str):
         return _observed(network, sites, site, observed, fed)
@@ -304,15 +308,14 @@ def _why_not_fused(
         return "values are rearranged before it"
     if any(feed.dropped for feed in feeds.values()):
         return "dropout stands before it"
-    if not all(network.used_once(site, feed.path) for feed in feeds.values()):
-        return "values before it are used elsewhere too"
-    for part in (affine, *([norm] if norm is not None and norm is not site.owner.module else [])):
-        if not network.called_once(part) or network.modes(part) != set(site.nodes):
-            return "its layers are used elsewhere too"
+    if (used := _why_used_elsewhere(network, site, feeds, affine, norm)) is not None:
+        return used
     if site.module is not None and has_extras(site.module):
         return "a hook is attached to it"
     if type(affine) not in AFFINES or any(has_extras(part) for part in (affine, norm) if part is not None):
         return f"its {type(affine).__name__} is more than torch's own layer"
+    if (bound := _why_bound(network, affine, norm)) is not None:
+        return bound
     if not all(p.requires_grad for part in (affine, norm) if part is not None for p in part.parameters()):
         return "its layers are frozen"
     if norm is not None and norm.training != affine.training:
@@ -320,6 +323,44 @@ def _why_not_fused(
     if norm is site.owner.module:
         return _why_not_removed(network, site, feeds)
     return why_not_rewritten(site) if site.module is None else None
+
+
+def _why_used_elsewhere(
+    network: FlowGraph, site: Site, feeds: dict[bool, Feed], affine: nn.Module, norm: nn.Module | None
+) -> str | None:
+    """What else uses the layers, or a value between them and the activation; None where nothing does."""
+    if not all(network.used_once(site, feed.path) for feed in feeds.values()):
+        return "values before it are used elsewhere too"
+    for part in (affine, *([norm] if norm is not None and norm is not site.owner.module else [])):
+        if not network.called_once(part) or network.modes(part) != set(site.nodes):
+            return "its layers are used elsewhere too"
+    for holder in network.entered_by(feeds.values()):
+        if not network.called_once(holder) or network.modes(holder) != set(site.nodes):
+            return "the module that holds its layers is called elsewhere too"
+    return None
+
+
+def _why_bound(network: FlowGraph, *layers: nn.Module | None) -> str | None:
+    """Why layers have to stay the very ones they are: their parameters are somebody else's too, or say more; or None.
+
+    A layer made from them has parameters of its own.
+    """
+    for layer in layers:
+        if layer is None:
+            continue
+        name, tensors = type(layer).__name__, [*layer.parameters(), *layer.buffers()]
+        if any(network.holders[id(tensor)] > 1 for tensor in tensors):
+            return f"its {name} shares a parameter with another"
+        if any(tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None) for tensor in tensors):
+            return f"a hook is attached to a parameter of its {name}"
+        own = [key for tensor in tensors for key in vars(tensor)] + own_attributes(layer)
+        if own := [key for key in own if key not in _FOREIGN_MARKS]:
+            return f"its {name} has an attribute of its own ({own[0]})"
+    return None
+
+
+_FOREIGN_MARKS = ("_is_hf_initialized",)
+"""Attributes that Transformers sets on every layer and parameter, and that say nothing afterwards."""
 
 
 def _why_not_removed(network: FlowGraph, site: Site, feeds: dict[bool, Feed]) -> str | None:
