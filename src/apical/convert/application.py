@@ -54,8 +54,10 @@ class Application:
         self._became: dict[Node, Node] = {}
         self._graphs: dict[int, Traced] = {}
         self._edits: dict[int, tuple[nn.Module, list[Edit]]] = {}
-        self._held = {module: {*module.modules()} for module in network.model.modules()}
         self._begins: dict[nn.Module, tuple[Begin, End]] = {}
+        self._held: dict[nn.Module, set[nn.Module]] = {}
+        if any(decision.form == "wire" for decision in self.decisions):
+            self._held = {module: {*module.modules()} for module in network.model.modules()}
 
     def run(self) -> None:
         """Carry out every decision, then rewrite the modules whose graphs or sources were edited."""
