@@ -6,7 +6,7 @@ from setuptools.command.build_ext import build_ext
 
 SOURCES = {
     "sources": [f"src/apical/kernels/{name}.c" for name in ("ada", "conv", "winograd")],
-    "depends": [f"src/apical/kernels/{name}.h" for name in ("template", "norm", "conv", "winograd")],
+    "depends": [f"src/apical/kernels/{name}.h" for name in ("template", "norm", "neurons", "conv", "winograd")],
 }
 # Without trapping maths and errno the compiler may turn every branch of the kernels into a vector select.
 FLAGS = ["-O3", "-std=c11", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fvisibility=hidden"]

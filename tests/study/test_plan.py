@@ -120,7 +120,7 @@ def test_groups_hold_every_trial_once_and_only_trials_that_can_be_one_stack(fash
     trials = plan(fashion.study, tune_trials=2).tuning
     groups = grouped(trials, 8)
     assert sorted(t.digest for group in groups for t in group) == sorted(t.digest for t in trials)
-    assert max(map(len, groups)) == 8
+    assert {*map(len, groups)} == {6, 7}  # 27 and 25 settings in four groups each; no small one is left
     for group in groups:
         assert len({stack_key(t.spec) for t in group}) == 1
         assert len({t.trial for t in group}) == 1
@@ -128,6 +128,9 @@ def test_groups_hold_every_trial_once_and_only_trials_that_can_be_one_stack(fash
         ceil(27 / 8) + ceil(25 / 8)
     )  # seeds, parts, settings of standard and pyramidal units
     assert grouped(trials, 8) == groups
+    alike = groups[0] + groups[1]
+    assert [len(group) for group in grouped(alike[:8], 8)] == [8]
+    assert [len(group) for group in grouped(alike[:9], 8)] == [4, 5]
 
 
 def test_networks_that_cannot_be_stacked_stay_alone() -> None:

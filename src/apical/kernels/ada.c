@@ -20,6 +20,7 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
+#define UNROLLED _Pragma("GCC unroll 8")
 #define EXPORT __attribute__((visibility("default")))
 
 /* What the arithmetic needs beside the data; the Python side declares the same fields in the same order. */
@@ -149,6 +150,7 @@ INLINE double lifted_exp_f64(double t, double lift) {
 #define HIGHEST 88.0f
 #include "template.h"
 #include "norm.h"
+#include "neurons.h"
 #undef NAME
 #undef STORAGE
 #undef LOAD

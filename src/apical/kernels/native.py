@@ -45,6 +45,13 @@ _NORM_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "norm_backward": ([*[_POINTER] * 8, _INT], _INT),
 }
 """Those of norm.h, for float32."""
+_NEURON_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
+    "neurons_forward": ([*[_POINTER] * 3, _INT], None),
+    "neurons_backward": ([*[_POINTER] * 5, _INT], None),
+    "neurons_pool_forward": ([*[_POINTER] * 5, _INT], _INT),
+    "neurons_pool_backward": ([*[_POINTER] * 6, _INT], None),
+}
+"""Those of neurons.h, for float32."""
 _WINOGRAD_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "winograd_spread": ([*[_POINTER] * 3, _INT, _INT], None),
     "winograd_collect": ([*[_POINTER] * 4, _INT, _INT], None),
@@ -80,6 +87,7 @@ class Library:
     pyramidal_backward: _Table = field(default_factory=dict)
     images: dict[str, _Table] = field(default_factory=dict)
     norms: dict[str, _Table] = field(default_factory=dict)
+    neurons: dict[str, _Table] = field(default_factory=dict)
     winograd: dict[str, _Table] = field(default_factory=dict)
 
 
@@ -99,8 +107,15 @@ def library() -> Library:
             continue
         description = f"C library, {threads}, CPU level {_cpu_level(handle)}"
         operations = _functions(handle, _FUNCTIONS, DTYPES)
-        own = _images(handle), _norms(handle), _winograd(handle)
-        return Library(True, description, **operations, images=own[0], norms=own[1], winograd=own[2])
+        return Library(
+            True,
+            description,
+            **operations,
+            images=_images(handle),
+            norms=_floats(handle, _NORM_FUNCTIONS),
+            neurons=_floats(handle, _NEURON_FUNCTIONS),
+            winograd=_winograd(handle),
+        )
     if not any(here.glob("ada_*.so")):
         return Library(False, "no C compiler was found when apical was installed, so plain torch computes it")
     return Library(False, f"the C library does not load, so plain torch computes it ({'; '.join(failures)})")
@@ -119,11 +134,11 @@ def _images(handle: ctypes.CDLL) -> dict[str, _Table]:
     return _functions(handle, _IMAGE_FUNCTIONS, {torch.float32: f"{width}_f32", torch.float64: f"{width}_f64"})
 
 
-def _norms(handle: ctypes.CDLL) -> dict[str, _Table]:
-    """The functions of norm.h; none of a library that an earlier version built."""
-    if not hasattr(handle, "apical_norm_forward_f32"):
+def _floats(handle: ctypes.CDLL, functions: dict[str, tuple[list[Any], Any]]) -> dict[str, _Table]:
+    """Functions that are for float32 alone; none of a library that an earlier version built."""
+    if not all(hasattr(handle, f"apical_{name}_f32") for name in functions):
         return {}
-    return _functions(handle, _NORM_FUNCTIONS, {torch.float32: "f32"})
+    return _functions(handle, functions, {torch.float32: "f32"})
 
 
 def _winograd(handle: ctypes.CDLL) -> dict[str, _Table]:

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from itertools import product
+from itertools import pairwise, product
+from math import ceil
 from typing import Any
 
 from apical.errors import InvalidArgumentError, StudyError
@@ -141,11 +142,20 @@ def spec_of(part: Part, unit: str = "relu", seed: int = 0) -> TrialSpec:
 
 
 def grouped(planned: Sequence[Planned], size: int) -> tuple[tuple[Planned, ...], ...]:
-    """The trials in groups of at most `size` that `run_many` can train as one; the others alone."""
+    """The trials in groups of at most `size` that `run_many` can train as one; the others alone.
+
+    Groups of one key differ by one trial at most: with a small last one, the worker that takes it waits for the others.
+    """
     groups: dict[str, list[Planned]] = {}
     for trial, key in zip(planned, stack_keys(planned), strict=True):
         groups.setdefault(key or trial.digest, []).append(trial)
-    return tuple(tuple(group[i : i + size]) for group in groups.values() for i in range(0, len(group), size))
+    return tuple(part for group in groups.values() for part in _evenly(group, size))
+
+
+def _evenly(group: Sequence[Planned], size: int) -> Iterator[tuple[Planned, ...]]:
+    count = ceil(len(group) / size)
+    ends = [len(group) * i // count for i in range(count + 1)]
+    return (tuple(group[start:end]) for start, end in pairwise(ends))
 
 
 def stack_keys(planned: Iterable[Planned]) -> list[str | None]:

@@ -1,8 +1,9 @@
 """What k stacked networks share: parameters as one tensor each, their Adam, activations in one call, buffers."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 import torch
@@ -10,9 +11,9 @@ from torch import Tensor, nn
 
 from apical import torch_private
 from apical.errors import TrainingError
-from apical.kernels import choice, composite, eager
+from apical.kernels import choice, composite, eager, images, neurons
 from apical.nn import activations as own_activations
-from apical.nn.activations import ADA, Shared
+from apical.nn.activations import ADA, RBF, LeakyADA, Shared, Swish
 from apical.nn.pyramidal import _Pyramidal
 from apical.train.spec import TrialSpec
 
@@ -182,13 +183,19 @@ class StackedActivation:
 
 
 class Fused:
-    """The same where some kinds have kernels: these without a graph around them, others each by its own graph."""
+    """The same without a graph around all: kinds that have a kernel by it, others each by its own graph.
 
-    def __init__(self, activation: StackedActivation) -> None:
-        self.activation, self.learned = activation, activation.learned
-        self._groups = [_ByKernel(group) if group.kernel else _ByGraph(group) for group in activation.groups]
+    With `window`, the max-pooling behind it too. Only the pixel that wins its window of window x window counts from
+    there on, so the values that are kept and differentiated are those in front of the activation in these pixels.
+    """
+
+    def __init__(self, activation: StackedActivation, window: int = 1) -> None:
+        self.activation, self.learned, self.window = activation, activation.learned, window
+        self._groups: list[_Kind] = [
+            _ByKernel(group) if group.kernel else _ByGraph(group) for group in activation.groups
+        ]
         self._buffers = BufferPool()
-        self._shape = torch.Size()
+        self._saved: tuple[Tensor, ...] = ()
 
     @staticmethod
     def serves(function: object) -> bool:
@@ -198,21 +205,44 @@ class Fused:
         return choice.path(torch.empty(1)) == "native"
 
     def forward(self, z: Tensor, keep: bool) -> Tensor:
+        if self.window > 1:
+            return self._pool(z, keep)
         self.activation.note(z)
-        self._shape, shape = z.shape, (sum(self.activation.results), *z.shape[1:])
-        out = self._buffers("forward", shape, z) if keep else z.new_empty(shape)
-        for group, own, to in self._parted(z, out):
+        shape = sum(self.activation.results), *z.shape[1:]
+        y = self._buffers("forward", shape, z) if keep else z.new_empty(shape)
+        for group, own, to in self._parted(z, y):
             group.forward(own, keep, to)
-        return out
+        self._saved = (z,) if keep else ()
+        return y
+
+    def _pool(self, z: Tensor, keep: bool) -> Tensor:
+        self.activation.note(z.clone() if self.activation.seen is not None else z)  # its gradient will overwrite z
+        high, wide = (size // self.window for size in z.shape[1:3])
+        best = self._buffers("best", (len(z), high, wide, z.shape[3]), z)
+        shape = sum(self.activation.results), *best.shape[1:]
+        winner = self._buffers("winner", shape, _BYTES)
+        y = self._buffers("forward", shape, z) if keep else z.new_empty(shape)
+        parts = self._parted(z, y), self._parted(best, winner)
+        for (group, own, to), (_, own_best, own_winner) in zip(*parts, strict=True):
+            group.pool(own, keep, to, own_best, own_winner, self.window)
+        self._saved = (z, best, winner) if keep else ()
+        return y
 
     def backward(self, g: Tensor) -> Tensor:
-        """The gradient of z, in the place of g where it has its size: less memory, fewer misses of the cache."""
-        below = g if len(g) == self._shape[0] else self._buffers("backward", self._shape, g)
+        """The gradient of z: in the place of z behind pooling, of g where that has its size, for less memory."""
+        z, *pooled = self._saved
+        self._saved, g = (), g.contiguous()
+        if pooled:
+            parts = self._parted(z, g), self._parted(*pooled)
+            for (group, to, own), (_, own_best, own_winner) in zip(*parts, strict=True):
+                group.unpool(own, own_best, own_winner, to, self.window)
+            return z
+        below = g if len(g) == len(z) else self._buffers("backward", z.shape, g)
         for group, to, own in self._parted(below, g):
             group.backward(own, to)
         return below
 
-    def _parted(self, z: Tensor, y: Tensor) -> Iterator[tuple["_ByKernel | _ByGraph", Tensor, Tensor]]:
+    def _parted(self, z: Tensor, y: Tensor) -> Iterator[tuple["_Kind", Tensor, Tensor]]:
         """Each group with its channels of z and of y."""
         if len(self._groups) == 1:
             return iter([(self._groups[0], z, y)])
@@ -220,57 +250,105 @@ class Fused:
         return zip(self._groups, z.split(activation.values), y.split(activation.results), strict=True)  # type: ignore[no-untyped-call]
 
 
-class _ByKernel:
+_BYTES = torch.empty(0, dtype=torch.uint8)
+
+
+class _Kind:
+    """Trials of one kind: z to y and back, alone or with the pooling behind; `to` is where a result goes."""
+
+    def __init__(self, group: "_Maker") -> None:
+        self.learned, self._count, self._outputs = group.learned, group.count, group.outputs
+        self._saved: tuple[Tensor, ...] = ()
+
+    def forward(self, z: Tensor, keep: bool, to: Tensor) -> None:
+        raise NotImplementedError
+
+    def backward(self, g: Tensor, to: Tensor) -> None:
+        raise NotImplementedError
+
+    def pool(self, z: Tensor, keep: bool, to: Tensor, best: Tensor, winner: Tensor, window: int) -> None:
+        a = z.new_empty(self._count * self._outputs, *z.shape[1:])
+        self.forward(z, False, a)
+        self._pooling(z, window).forward(a, z, best, winner)
+        self.forward(best, keep, to)
+
+    def unpool(self, g: Tensor, best: Tensor, winner: Tensor, to: Tensor, window: int) -> None:
+        """The gradient of z; a kernel needs no more of `best` and overwrites it."""
+        below = torch.empty_like(best)  # other kinds' graphs have saved their part of `best`
+        self.backward(g, below)
+        self._pooling(to, window).backward(below, winner, to)
+
+    def _pooling(self, z: Tensor, window: int) -> images.Pooling:
+        return images.Pooling(self._count, len(z) // (self._count * self._outputs), window)
+
+
+class _ByKernel(_Kind):
     """Trials of one kind that has a kernel."""
 
     def __init__(self, group: "_Maker") -> None:
+        super().__init__(group)
         assert group.kernel is not None
-        self.kernel, self.learned, self._shape = group.kernel, group.learned, (group.count, group.outputs)
-        self._bound: dict[int, Any] = {}
-        self._saved: tuple[Tensor, Any] | None = None
+        self.kernel = group.kernel
+        self._fixed: dict[torch.Size, neurons.Bound] = {}
+        self._bound: neurons.Bound
 
     def forward(self, z: Tensor, keep: bool, to: Tensor) -> None:
-        bound = self._bind(z)
-        if keep:
-            self._saved = z, bound
-        self.kernel.operation.forward(z, bound, to)
+        self._bind(z)
+        neurons.forward(z, self._bound, to)
+        self._saved = (z,) if keep else ()
 
     def backward(self, g: Tensor, to: Tensor) -> None:
-        saved, self._saved = self._saved, None
-        assert saved is not None
-        z, bound = saved
-        _, alpha, _ = self.kernel.operation.backward(z, g, bound, (bool(self.learned), False), to)
-        for stacked in self.learned:
-            assert alpha is not None
-            stacked.gradient.add_(alpha.view(self._shape).sum_to_size(stacked.gradient.shape))
+        (z,), self._saved = self._saved, ()
+        with self._gradient(g) as alpha:
+            neurons.backward(z, g, self._bound, to, alpha)
 
-    def _bind(self, z: Tensor) -> Any:
+    def pool(self, z: Tensor, keep: bool, to: Tensor, best: Tensor, winner: Tensor, window: int) -> None:
+        if window == neurons.WINDOW:
+            self._bind(z)
+            neurons.pool_forward(z, self._bound, to, best, winner)
+        else:
+            super().pool(z, keep, to, best, winner, window)
+
+    def unpool(self, g: Tensor, best: Tensor, winner: Tensor, to: Tensor, window: int) -> None:
+        if window == neurons.WINDOW:
+            with self._gradient(g) as alpha:
+                neurons.pool_backward(g, self._bound, best, winner, to, alpha)
+        else:
+            super().unpool(g, best, winner, to, window)
+
+    def _bind(self, z: Tensor) -> None:
         """The kernel's view of alpha and c for values of this shape, made anew where alpha changes."""
-        inner = prod(z.shape[1:])
-        if self.learned or inner not in self._bound:
-            self._bound[inner] = self.kernel.operation.bind(z, self.kernel.alpha(), self.kernel.c())
-        return self._bound[inner]
+        if self.learned or z.shape not in self._fixed:
+            kernel, alpha, c = self.kernel
+            self._fixed[z.shape] = kernel.bind(z.shape, alpha().detach().contiguous(), c())
+        self._bound = self._fixed[z.shape]
+
+    @contextmanager
+    def _gradient(self, g: Tensor) -> Iterator[Tensor | None]:
+        """Room for the gradient of alpha, which is added to that of what is learned."""
+        room = g.new_empty(self._count * self._outputs) if self.learned else None
+        yield room
+        for stacked in self.learned:
+            assert room is not None
+            stacked.gradient.add_(room.view(self._count, self._outputs).sum_to_size(stacked.gradient.shape))
 
 
-class _ByGraph:
+class _ByGraph(_Kind):
     """Trials of one kind that has none, by a graph of torch's autograd that lives for one step."""
 
     def __init__(self, group: "_Maker") -> None:
-        self.function, self.learned = group.function, group.learned
-        self._saved: tuple[Tensor, Tensor] | None = None
+        super().__init__(group)
+        self.function = group.function
 
     def forward(self, z: Tensor, keep: bool, to: Tensor) -> None:
         leaf = z.detach().requires_grad_(keep)
         with torch.set_grad_enabled(keep):
             y = self.function(leaf)
-        if keep:
-            self._saved = leaf, y
+        self._saved = (leaf, y) if keep else ()
         to.copy_(y.detach())
 
     def backward(self, g: Tensor, to: Tensor) -> None:
-        saved, self._saved = self._saved, None
-        assert saved is not None
-        leaf, y = saved
+        (leaf, y), self._saved = self._saved, ()
         below, *gradients = torch.autograd.grad(y, [leaf, *(s.model for s in self.learned)], g)
         for stacked, gradient in zip(self.learned, gradients, strict=True):
             stacked.gradient.add_(gradient)
@@ -278,9 +356,9 @@ class _ByGraph:
 
 
 class _Kernel(NamedTuple):
-    """A call of a kernel with one alpha and one c for each channel; c is never learned."""
+    """A kernel with one alpha (RBF's s, Swish's beta) and one c for each channel; c is never learned."""
 
-    operation: eager.Operation
+    neurons: neurons.Neurons
     alpha: Callable[[], Tensor]
     c: Callable[[], Tensor]
 
@@ -298,8 +376,9 @@ class _Maker:
         """What the function calls, where it is nothing but one call."""
 
     def standard(self, modules: Sequence[nn.Module]) -> Function:
-        """As the descriptors of kinds say: the fused kernel, a function with values, or one module for all."""
+        """As the descriptors of kinds say: one call for ADA, a function with values, or one module for all."""
         own = [_owner(m) for m in modules]
+        self.kernel = self._kernel(own)
         one: Any = own[0]
         if isinstance(one, ADA):
             return self._one_call(eager.Ada(one.leak, _floor(one), dim=0), own)
@@ -317,12 +396,13 @@ class _Maker:
     def pyramidal(self, layers: Sequence[Any]) -> Function:
         basal, apical = [layer.basal for layer in layers], [_owner(layer.apical) for layer in layers]
         one: Any = apical[0]
-        if isinstance(one, ADA) and type(basal[0]) in (nn.ReLU, nn.LeakyReLU):
+        leak = _slope(basal[0])
+        if isinstance(one, ADA) and leak is not None:
             self.alphas.append(None)
-            leak = getattr(basal[0], "negative_slope", 0.0)
+            self.kernel = self._kernel(apical, leak)
             return self._one_call(eager.Pyramidal(one.leak, _floor(one), 0, leak, self.count), apical)
         first, second = self.standard(basal), self.standard(apical)
-        self.kernel = None  # two calls
+        self.kernel = None if leak is None else self._kernel(apical, leak)
 
         def both(z: Tensor) -> Tensor:
             halves = composite.branches(z, self.count, 0)
@@ -330,11 +410,21 @@ class _Maker:
 
         return both
 
+    def _kernel(self, modules: Sequence[nn.Module], basal_leak: float | None = None) -> _Kernel | None:
+        """What computes these activations, beside a basal branch where there is one, if a kernel does."""
+        one: Any = modules[0]
+        leak, function = _slope(one), _FUNCTIONS.get(type(one))
+        if function is None or not neurons.serves(self.parameters.all[0].model.dtype):
+            return None
+        alpha = self._values(modules, one.learned) if leak is None else self._fixed([1.0] * self.count)
+        c = self._values(modules, "c") if function == "ada" else self._fixed([0.0] * self.count)
+        leaks = getattr(one, "leak", 0.0) if leak is None else leak, _floor(one), basal_leak or 0.0
+        return _Kernel(neurons.Neurons(function, self.count, 1 if basal_leak is None else 2, *leaks), alpha, c)
+
     def _one_call(self, operation: eager.Ada | eager.Pyramidal, modules: Sequence[nn.Module]) -> Function:
         alpha, c = self._values(modules, "alpha"), self._values(modules, "c")
         lowest = operation.floor
         self.alphas.append(lambda: alpha().clamp_min(lowest))
-        self.kernel = _Kernel(operation, alpha, c)
         return lambda z: eager.run(operation, z, alpha(), c())
 
     def _shared_or_each(self, modules: Sequence[nn.Module], name: str) -> Callable[[], Any]:
@@ -347,18 +437,34 @@ class _Maker:
     def _values(self, modules: Sequence[nn.Module], name: str) -> Callable[[], Tensor]:
         """One value for each channel: fixed, or spread from what each trial learns."""
         own: list[Any] = [getattr(m, name) for m in modules]
-        shape = self.count, self.outputs
         if not isinstance(own[0], nn.Parameter):
-            fixed = torch.tensor(own, dtype=self.parameters.all[0].model.dtype)[:, None].expand(shape).reshape(-1)
-            return lambda: fixed
-        learned = self.parameters.stack(own)
+            return self._fixed(own)
+        learned, shape = self.parameters.stack(own), (self.count, self.outputs)
         learned.model.requires_grad_()
-        self.learned.append(learned)
+        if not any(each is learned for each in self.learned):
+            self.learned.append(learned)
         return lambda: learned.model.expand(shape).reshape(-1)
 
+    def _fixed(self, own: Sequence[float]) -> Callable[[], Tensor]:
+        fixed = torch.tensor(own, dtype=self.parameters.all[0].model.dtype)[:, None].repeat(1, self.outputs).reshape(-1)
+        return lambda: fixed
 
-def _floor(activation: ADA) -> float:
-    return activation.lowest if activation.learned in activation._parameters else 0.0
+
+_FUNCTIONS = {nn.ReLU: "relu", nn.LeakyReLU: "relu", RBF: "rbf", Swish: "swish", ADA: "ada", LeakyADA: "ada"}
+"""What the kernel calls these activations."""
+
+
+def _slope(activation: Any) -> float | None:
+    """The slope below zero of a (leaky) ReLU; None of anything else."""
+    if type(activation) is nn.LeakyReLU:
+        return activation.negative_slope
+    return 0.0 if type(activation) is nn.ReLU else None
+
+
+def _floor(activation: Any) -> float:
+    """What a learned value of an activation is held at from below."""
+    learned = getattr(activation, "learned", None) in activation._parameters
+    return own_activations.lowest(activation.floor) if learned and hasattr(activation, "floor") else -inf
 
 
 def _owner(module: nn.Module) -> nn.Module:

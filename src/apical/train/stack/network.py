@@ -88,9 +88,9 @@ class StackedNetwork:
     def _pool(self, layer: nn.MaxPool2d) -> None:
         """Behind an activation of our own convolution, one part with it."""
         activation = self._between[-1] if len(self._between) == 1 else None
-        if isinstance(activation, StackedActivation) and isinstance(self.parts[-1], Conv) and Pooled.serves(layer):
-            self._close()
-            self.parts.append(Pooled(self.parts.pop(), activation, layer))  # type: ignore[arg-type]
+        if isinstance(activation, StackedActivation) and isinstance(self.parts[-1], Conv) and _is_plain(layer):
+            self.parts.append(Fused(activation, int(layer.kernel_size)))  # type: ignore[arg-type]
+            self._between = []
         else:
             self._between.append(_TorchPool(layer))
 
@@ -299,49 +299,10 @@ class Conv:
         return self.convolution.input_gradient(g, self.weight.model, self._buffers("backward", x.shape, x))
 
 
-_BYTES = torch.empty(0, dtype=torch.uint8)
-
-
-class Pooled:
-    """An activation and the max-pooling behind it.
-
-    Only the pixel that wins its window counts from there on. So those are picked in front of the activation, and it is
-    differentiated in them alone.
-    """
-
-    def __init__(self, activation: "Fused | Graph", stacked: StackedActivation, layer: nn.MaxPool2d) -> None:
-        self.activation, self.learned, self._stacked = activation, activation.learned, stacked
-        self.pooling = images.Pooling(stacked.count, 1 + stacked.pyramidal, int(layer.kernel_size))  # type: ignore[arg-type]
-        self._buffers = BufferPool()
-        self._saved: tuple[Tensor, Tensor] | None = None
-
-    @staticmethod
-    def serves(layer: nn.MaxPool2d) -> bool:
-        """True where the kernels compute such a pooling: square windows side by side."""
-        plain = (layer.padding, layer.dilation, layer.ceil_mode, layer.stride) == (0, 1, False, layer.kernel_size)
-        return plain and isinstance(layer.kernel_size, int) and layer.kernel_size <= 16
-
-    def forward(self, z: Tensor, keep: bool) -> Tensor:
-        seen, self._stacked.seen = self._stacked.seen, None  # the activation is called twice
-        if seen is not None:
-            seen.append(z.clone())
-        a = self.activation.forward(z, False).contiguous()
-        best = self._buffers("best", self.pooling.shape(z), z)
-        winner = self._buffers("winner", self.pooling.shape(a), _BYTES)
-        self.pooling.forward(a, z, best, winner)
-        if keep:
-            self._saved = z, winner
-        y = self.activation.forward(best, keep)
-        self._stacked.seen = seen
-        return y
-
-    def backward(self, g: Tensor) -> Tensor:
-        saved, self._saved = self._saved, None
-        assert saved is not None
-        z, winner = saved
-        below = self.activation.backward(g)
-        assert below is not None
-        return self.pooling.backward(below.contiguous(), winner, z)  # nobody needs z again
+def _is_plain(layer: nn.MaxPool2d) -> bool:
+    """True where the kernels compute such a pooling: square windows side by side."""
+    plain = (layer.padding, layer.dilation, layer.ceil_mode, layer.stride) == (0, 1, False, layer.kernel_size)
+    return plain and isinstance(layer.kernel_size, int) and layer.kernel_size <= 16
 
 
 class _TorchConv:
@@ -362,7 +323,7 @@ class _TorchConv:
 
 
 class _TorchPool:
-    """Max-pooling where `Pooled` does not serve."""
+    """Max-pooling where the kernels do not serve."""
 
     def __init__(self, layer: nn.MaxPool2d) -> None:
         self.options = layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode
@@ -381,4 +342,4 @@ class _Sum:
         return x.unflatten(0, (self.count, -1)).sum(1)  # type: ignore[no-untyped-call, no-any-return]
 
 
-Part = Encoded | First | Affine | Fused | Graph | SamplesLast | Conv | Pooled
+Part = Encoded | First | Affine | Fused | Graph | SamplesLast | Conv
