@@ -213,8 +213,9 @@ def _carry_out(
 
 
 def _listed(network: FlowGraph, observed: Observation | Recorded | None) -> list[Decision]:
-    """The values that leave torch and the calls that are not known: as observed, or else as the source tells."""
-    sites = observed.others() if isinstance(observed, Observation) else [*network.leaving, *network.unknown]
+    """Values that leave torch, operators that are not linear and unknown calls: as observed, or as the code tells."""
+    noted = [*network.leaving, *network.operators, *network.unknown]
+    sites = observed.others() if isinstance(observed, Observation) else noted
     return [Decision(site, "keep", str(site.fixed), asked=False) for site in sites]
 
 

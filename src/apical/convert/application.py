@@ -24,7 +24,7 @@ from apical.convert.kinds import HeldFunction, call_input, is_transformer_layer,
 from apical.convert.plan import Decision, all_fused, has_extras, takes_slot
 from apical.convert.probe import probe, same_function
 from apical.convert.rewrite import Surgery, inline
-from apical.convert.source import Edit, Place, call_input_place, is_picked, why_no_source
+from apical.convert.source import Edit, Place, call_input_place, is_picked, picking_settings, why_no_source
 from apical.convert.trace import Traced, place_of
 from apical.nn.unit import Unit
 
@@ -162,7 +162,8 @@ class Application:
         assert place is not None
         source = site.expression.source if site.expression is not None else call_input_place(type(owner.module), place)
         assert source is not None
-        self._edits.setdefault(id(owner.module), (owner.module, []))[1].append(Edit(place, source, name))
+        settings = picking_settings(owner.module, place) if site.expression is not None else ()
+        self._edits.setdefault(id(owner.module), (owner.module, []))[1].append(Edit(place, source, name, settings))
 
     def _set_activation(self, layer: nn.Module, new: nn.Module) -> None:
         """Put another activation into torch's transformer layer; fused code that knows only ReLU and GELU is off."""

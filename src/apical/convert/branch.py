@@ -166,7 +166,14 @@ class InPlace(nn.Module):
 
 def _without_parametrizations(affine: nn.Module) -> nn.Module:
     """A copy with plain weights: what a parametrisation computes is a start, not a rule, for another branch."""
-    copy = deepcopy(affine)
+    computed = {name: value for name, value in vars(affine).items() if isinstance(value, Tensor)}  # by a hook
+    copy = deepcopy(affine, {id(value): value.detach().clone() for value in computed.values()})
+    for name in computed:  # nn.utils.weight_norm and spectral_norm, the older kind
+        parts = [part for part in (*copy._parameters, *copy._buffers) if part.startswith(f"{name}_")]
+        weight = nn.Parameter(getattr(copy, name))
+        for part in (name, *parts):
+            delattr(copy, part)
+        copy.register_parameter(name, weight)
     if hasattr(copy, "parametrizations"):  # removing one changes its class, which the original has too
         own = {name: value for name, value in vars(type(copy)).items() if name not in ("__dict__", "__weakref__")}
         copy.__class__ = type(type(copy).__name__, type(copy).__bases__, own)

@@ -62,6 +62,7 @@ from apical.convert.kinds import (
     module_kind,
     written_class,
 )
+from apical.convert.operators import Data, Operation, unexplained
 from apical.convert.probe import changes_shape, elementwise, is_bent, module_function, overwrites, whole_activation
 from apical.convert.source import (
     Calls,
@@ -71,6 +72,7 @@ from apical.convert.source import (
     called_names,
     hooks,
     methods,
+    not_linear,
     out_of_reach,
     read,
     read_names,
@@ -189,6 +191,11 @@ class Site:
         """Whether it changes its input in one mode alone: `F.relu(x, inplace=not self.training)`."""
         return self.module is None and len(set(map(self._writes, self.nodes.values()))) > 1
 
+    def is_at(self, place: Place | None) -> bool:
+        """Whether a place is a part of its expression, and not of the input of that."""
+        own = self.expression
+        return own is not None and own.place.holds(place) and not own.source.holds(place)
+
     @property
     def written(self) -> str:
         """How the network writes it."""
@@ -284,6 +291,8 @@ class FlowGraph:
         """Values that leave torch, as far as the source tells: no activations, but listed like them."""
         self.unknown: list[Site] = []
         """Calls of code that nothing tells, where no graph shows what they do: listed likewise."""
+        self.operators: list[Site] = []
+        """Calls of functions that are not linear, and that are no part of an activation, as far as code tells."""
         self._visit(model)
         registered = {id(module) for module in model.modules()}
         for traced in self._forwards():
@@ -466,7 +475,13 @@ class FlowGraph:
             shown = {call_kind(node) for _, node in traced.nodes()}
             computed = {site.kind for site in called if site.owner is traced and site.nodes}
             own = [site for site in (*called, *sites) if site.owner is traced]
+            places = [place_of(node) for _, node in traced.nodes()]
             for mention in traced.mentions:
+                if mention.operator:
+                    if traced.error or not any(map(mention.place.holds, places) if mention.place else places):
+                        kind = Activation(mention.kind)
+                        self.operators.append(fixed_site(traced, kind, names(kind.kind), mention.reason, mention.place))
+                    continue
                 if mention.leaves:
                     known = Activation(mention.kind)
                     self.leaving.append(fixed_site(traced, known, names(known.kind), mention.reason, mention.place))
@@ -612,7 +627,8 @@ class FlowGraph:
         names = _Names(traced.module, {(id(traced.module), site.target) for site in sites})
         aligned, formulas = align(traced.graphs), dict[Any, Site]()
         for mode, graph in traced.graphs.items():
-            for formula in reversed([*self._steps(traced, graph, known).formulas()]):
+            steps = self._steps(traced, graph, known)
+            for formula in reversed([*steps.formulas()]):
                 nodes: list[Node] = [step.origin for step in formula.parts]
                 within = known.get(nodes[0])
                 if within is not None and within.expression is not None and within.members >= set(nodes):
@@ -628,7 +644,18 @@ class FlowGraph:
                 site.members |= set(nodes)
                 for part in {known[node] for node in nodes if node in known}:
                     part.part_of = site
+            self._note_operators(traced, steps.operations, {*known, *(n for s in formulas.values() for n in s.members)})
         return list(formulas.values())
+
+    def _note_operators(self, traced: Traced, operations: list[Operation], known: set[Node]) -> None:
+        """Keep the calls in a graph that are neither harmless nor a part of an activation."""
+        for each in operations:
+            each.known = each.known or each.origin[1] in known
+        for each in unexplained(operations):
+            place = place_of(each.origin[1])
+            site = fixed_site(traced, Activation(each.name), each.name, not_linear(each.label, place), place)
+            if not any(other.name == site.name and other.place == place for other in self.operators):
+                self.operators.append(site)
 
     def _formula_site(self, traced: Traced, formula: Formula, nodes: list[Node], names: "_Names", mode: bool) -> Site:
         """The site of a formula; where an expression of the source is the same, it has the name and text of that."""
@@ -653,7 +680,8 @@ class FlowGraph:
             activation = self.activation(module) if module is not None else _call_activation(node)
             if _is_weight(node) and module is None:
                 activation = None
-            name, pointwise = plain_name(node.target), activation is not None
+            layer = module is not None and activation is None
+            name, pointwise = "module" if layer else plain_name(node.target), activation is not None
             function: Any = None if module is None or not pointwise else module_function(module)
             if node.op == "placeholder" and str(node.target) in traced.numbers:
                 values[node] = traced.numbers[str(node.target)][0]
@@ -666,7 +694,7 @@ class FlowGraph:
                 values[node] = given
                 continue
             elif _reads_shape(node):
-                values[node] = Step(name, origin=node)
+                values[node] = Step(name, origin=node, operation=Operation(name, name, Data.WHOLE))
                 continue
             elif node.op in ("call_function", "call_method"):
                 function = filled(name) or as_function(node.target)
@@ -679,6 +707,9 @@ class FlowGraph:
             values[node] = step = formulas.made(
                 name, function, *arguments, node, pointwise=pointwise, role=activation.role if activation else None
             )
+            if node.op not in ("placeholder", "output"):
+                origin = (traced.module, node)
+                formulas.note(step, _noted(node, name), *arguments, origin, known=activation is not None)
             if isinstance(step, Step) and module is not None and activation is None:
                 step.affine = is_affine(module) or self.is_norm(module)
             if call_in_place(node) and node.all_input_nodes and pointwise:
@@ -1064,6 +1095,17 @@ def output(graph: Graph) -> Node | None:
     """What a forward returns, where that is one value."""
     result = next(node for node in reversed(graph.nodes) if node.op == "output").args[0]
     return result if isinstance(result, Node) else None
+
+
+def _noted(node: Node, name: str) -> str:
+    """The name of a call for the last look at it: of what topk, sort and max give, the second says where that was."""
+    if node.target is getattr:
+        return "argsort" if node.args[1] == "indices" else "getitem"
+    second = name == "getitem" and node.args[1] == 1 and isinstance(node.args[0], Node)
+    return "argsort" if second and plain_name(node.args[0].target) in _PAIRS else name  # type: ignore[union-attr]
+
+
+_PAIRS = ("topk", "sort", "max", "min", "kthvalue", "median", "mode")
 
 
 def _reads_shape(node: Node) -> bool:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from apical.convert.operators import COPIES, LINEAR, Data, Operation, operation, quotient
 from apical.convert.probe import Elementwise, elementwise
 
 FORMULA = "formula"
@@ -27,31 +28,14 @@ Role = Literal["whole", "gate"] | None
 LONGEST_CHAIN = 64
 MOST_CONSTANTS = 4096
 
-_COPIES = (
-    "clone", "to_copy", "detach", "alias", "contiguous", "to", "type", "type_as", "float", "double", "half", "bfloat16",
-    "lift_fresh", "copy",
-)  # fmt: skip
-_LINEAR = {
-    *_COPIES,
-    "add",
-    "sub",
-    "rsub",
-    "subtract",
-    "neg",
-    "mul",
-    "multiply",
-    "div",
-    "divide",
-    "positive",
-    "true_divide",
-}
-_POLYNOMIAL = {*_LINEAR, "pow", "square", "addcmul", "abs"}
+_POLYNOMIAL = {*LINEAR, "pow", "square", "addcmul", "abs"}
 _FILLED = ("zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_empty")
 _MORE = {
-    *_LINEAR, "masked_fill", "hardswish", "prelu", "prelu_kernel", "logsigmoid", "softsign", "tanhshrink", "expit",
+    *LINEAR, "masked_fill", "hardswish", "prelu", "prelu_kernel", "logsigmoid", "softsign", "tanhshrink", "expit",
     "special_expit", "absolute", "greater", "less", "greater_equal", "less_equal", "not_equal", "negative", "and", "or",
     "invert", "bool", "zeros_like", "ones_like", "empty_like",
 }  # fmt: skip
+MASKS = ("gt", "ge", "lt", "le", "eq", "ne", "and", "or", "invert", "logical_not", "bool")
 _BOUNDS = {"clamp", "clamp_min", "clamp_max", "clip", "max", "min", "maximum", "minimum"}
 _REDUCTIONS = {
     "sum", "mean", "norm", "linalg_vector_norm", "var", "std", "var_mean", "std_mean", "amax", "amin", "max", "min",
@@ -76,6 +60,7 @@ def _pointwise_names() -> frozenset[str]:
         overloads: list[str] = packet.overloads() if hasattr(packet, "overloads") else []
         if any(torch.Tag.pointwise in getattr(packet, each).tags for each in overloads):
             names.add(plain_name(name))
+    names |= {f"special_{name}" for name in dir(torch.special) if not name.startswith(("_", "log", "softmax"))}
     return frozenset(names)
 
 
@@ -91,7 +76,7 @@ def is_pointwise(name: str) -> bool:
 
 def is_fresh(name: str) -> bool:
     """Whether a call of this name, not in place, maps each number by itself into memory of its own."""
-    return is_pointwise(name) and (name == "clone" or name not in (*_COPIES, "positive", "real", "imag"))
+    return is_pointwise(name) and (name == "clone" or name not in (*COPIES, "positive", "real", "imag"))
 
 
 @dataclass(eq=False)
@@ -100,7 +85,8 @@ class Step:
 
     `origin` is where the call stands. `role` says of a call that it is an activation by itself ("whole"), or a gate
     such as a sigmoid. `ends` are the calls that go on from here in another way, `users` the steps that do so step by
-    step. `learned` says that a parameter is among the arguments. `seen` is for who follows the forward.
+    step. `learned` says that a parameter is among the arguments. `seen` is for who follows the forward,
+    `operation` for the last look at the call (operators.py).
     """
 
     name: str
@@ -116,6 +102,7 @@ class Step:
     learned: bool = False
     size: int = 0
     seen: Any = None
+    operation: Operation | None = None
 
     @property
     def inputs(self) -> list["Step"]:
@@ -190,7 +177,7 @@ class Formula:
     @property
     def bounds(self) -> bool:
         """Whether it cuts values off and does nothing else."""
-        return {part.name for part in self.parts} <= {*_LINEAR, *_FILLED, *_BOUNDS}
+        return {part.name for part in self.parts} <= {*LINEAR, *_FILLED, *_BOUNDS}
 
 
 class Formulas:
@@ -206,6 +193,7 @@ class Formulas:
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
+        self.operations: list[Operation] = []
         self._answers: dict[Any, Elementwise | None] = {}
 
     def made(
@@ -221,6 +209,7 @@ class Formulas:
     ) -> Any:
         """What a call makes of `args`: of steps one step more or a new base, of constants a constant."""
         inputs = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Step)]
+        pointwise = pointwise and kwargs.get("out") is None
         if not inputs and pointwise:
             value = _constant(function, args, kwargs)
             return Step(name, origin=origin) if value is None else value
@@ -238,6 +227,31 @@ class Formulas:
         for each in inputs:
             each.ends.add(name)
         return Step(name, origin=origin)
+
+    def note(
+        self, step: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], origin: Any, *, known: bool = False
+    ) -> None:
+        """Keep a call that made `step` for the last look at what nothing explains; `known`: it is explained."""
+        if isinstance(step, Step):
+            given = tree_leaves((args, kwargs))
+            inputs = [each for each in given if isinstance(each, Step)]
+            weighted = any(isinstance(each, nn.Parameter) for each in given)
+            floating = any(isinstance(each, torch.dtype) and each.is_floating_point for each in given) or None
+            if name == "index" and not (isinstance(args[0], Step) and args[0].name in MASKS):
+                floating = True
+            of_data = [isinstance(each, Step) for each in args[:2]]
+            for each in inputs:
+                each.operation = each.operation or Operation("value", "value", Data.NUMBERS)
+            operations = [each.operation for each in inputs if each.operation is not None]
+            name = (
+                "maximum" if name in ("max", "min") and all(of_data) and len(of_data) > 1 else quotient(name, of_data)
+            )
+            constants = not weighted and any(isinstance(each, Tensor) for each in given)
+            step.operation = operation(
+                name, name, operations, origin, floating=floating, weighted=weighted, constants=constants
+            )
+            step.operation.known, step.operation.step = known, step
+            self.operations.append(step.operation)
 
     def formulas(self) -> Iterator[Formula]:
         """The activations of several steps."""
@@ -275,7 +289,7 @@ class Formulas:
 
     def _known(self, path: list[Step], end: int) -> Formula | None:
         """The shortest row of links that computes an activation of torch; one that is listed by itself is not meant."""
-        if path[end].name in _COPIES or (end == 1 and path[1].role is not None):
+        if path[end].name in COPIES or (end == 1 and path[1].role is not None):
             return None
         for start in reversed(range(end)):
             if any(_is_bent(path[i], path[i + 1]) for i in range(start, end)):
@@ -315,7 +329,7 @@ class Formulas:
                 return Formula(FORMULA, path[start], top, self._is_default(formula))
         base = path[0]
         chain = top.between(base)
-        bends = {each.name for each in chain if each.name not in _LINEAR}
+        bends = {each.name for each in chain if each.name not in LINEAR}
         if not base.affine or any(each.role for each in chain):
             return None
         last = all(_is_linear(path[i], path[i + 1]) for i in range(end, len(path) - 1))
@@ -362,7 +376,7 @@ def _links(source: Step, top: Step) -> list[Step]:
 def _is_linear(source: Step, top: Step) -> bool:
     """Whether a link is a straight line by the names of its calls."""
     steps = top.between(source)
-    return all(each.name in _LINEAR for each in steps) and _uses(steps, source) < 2
+    return all(each.name in LINEAR for each in steps) and _uses(steps, source) < 2
 
 
 def _is_bent(source: Step, top: Step) -> bool:
@@ -453,7 +467,8 @@ def setting(name: str) -> Any:
 
 
 def as_function(target: Any) -> Callable[..., Any]:
-    """The target of a node of a graph as a function."""
+    """The target of a node of a graph as a function; a formula runs again in float64."""
+    target = "double" if target in ("float", "half", "bfloat16") else target
     return _method(target) if isinstance(target, str) else target
 
 

@@ -142,7 +142,12 @@ def is_clamp(function: Any) -> bool:
 
 
 def function_kind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """The kind of activation that a call of a function or of a tensor's method computes, or None."""
+    """The kind of activation that a call of a function or of a tensor's method computes, or None.
+
+    One that writes into `out` is none that another could stand for.
+    """
+    if kwargs.get("out") is not None:
+        return None
     if is_clamp(function):
         low = args[1] if len(args) > 1 else kwargs.get("min")
         high = args[2] if len(args) > 2 else kwargs.get("max")
@@ -194,7 +199,7 @@ def written_as_module(kind: str) -> str:
 
 def module_kind(module: nn.Module) -> str | None:
     """The kind of an activation module of torch, subclasses that leave its forward alone included; or None."""
-    return class_kind(type(module))
+    return None if "forward" in vars(module) else class_kind(type(module))
 
 
 def class_kind(cls: type) -> str | None:

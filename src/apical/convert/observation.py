@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 from unittest.mock import patch
 
@@ -38,6 +38,7 @@ from apical.convert.kinds import (
     is_ours,
     written_class,
 )
+from apical.convert.operators import LOSSES, WHOLE_CALLS, Data, Operation, operation, quotient, unexplained
 from apical.convert.probe import called_alone
 from apical.convert.source import (
     LEAVING,
@@ -46,11 +47,12 @@ from apical.convert.source import (
     called_names,
     codes,
     leaves_by,
+    not_linear,
     out_of_reach,
     running_place,
     taking_place,
 )
-from apical.convert.trace import Traced, attributes_kept, in_mode, own_calls
+from apical.convert.trace import Traced, attributes_kept, in_mode, own_calls, place_of
 from apical.errors import ConversionError
 
 SATURATED = 5.0
@@ -138,21 +140,30 @@ class Observation:
     """Where a forward took a value out of torch: the site to list if it was computed from the inputs, None if not."""
     ran: dict[int, set[Place | None]] = field(default_factory=dict)
     """The places in each forward where an operator ran."""
+    inside: set[int] = field(default_factory=set)
+    """The layers of torch that ran and apply an activation in their own code."""
+    operators: list[Site] = field(default_factory=list)
+    """Operators that are not linear, and that are no part of an activation."""
 
     def inputs(self, site: Site) -> str:
         """What an activation was called with, for its row."""
-        unused = site.module is not None and site not in self.calls
+        unused = site.module is not None and site not in self.calls and id(site.module) not in self.inside
         return DID_NOT_RUN if unused else str(self.shares.get(site, ""))
 
     def others(self) -> list[Site]:
         """The values that left torch; those of code that did not run, and calls in it, as far as the source tells."""
         unseen = [site for site in self.network.leaving if (id(site.owner.module), site.place) not in self.taken]
         for site in self.network.unknown:
-            ran = self.ran.get(id(site.owner.module), set())
-            if not (any(map(site.place.holds, ran)) if site.place is not None else ran):
+            if not self._has_run(site):
                 reason = f"{UNKNOWN}, and it computed nothing on example_inputs{site.place or ''}"
                 unseen.append(replace(site, fixed=reason))
-        return [*(site for site in self.taken.values() if site is not None), *unseen]
+        unseen += [site for site in self.network.operators if not self._has_run(site)]
+        return [*(site for site in self.taken.values() if site is not None), *self.operators, *unseen]
+
+    def _has_run(self, site: Site) -> bool:
+        """Whether an operator ran where a site stands."""
+        ran = self.ran.get(id(site.owner.module), set())
+        return any(map(site.place.holds, ran)) if site.place is not None else bool(ran)
 
     def note(self, site: Site, x: Tensor, place: Place | None, record: Record | None, alpha: float | None) -> None:
         self.shares.setdefault(site, Share()).count(x, alpha)
@@ -288,6 +299,7 @@ class _Watch(TorchFunctionMode):
         self.records: Any = WeakIdKeyDictionary()
         self.frames: list[_Frame] = [self._enter(network.model, None, [], None)]
         self.calling = self.muted = self.hidden = False
+        self.function = ""
         self.steps, self.formulas = _Steps(), Formulas()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -305,11 +317,11 @@ class _Watch(TorchFunctionMode):
         if func in _LEAVING:
             self._leave(_LEAVING[func], inputs[0])
         whole = self._whole(kind, func, args, kwargs or {}) if kind is not None else None
-        self.calling, self.muted = True, whole is not None
+        self.calling, self.muted, self.function = True, whole is not None, plain_name(func)
         try:
             result = func(*args, **(kwargs or {}))
         finally:
-            self.calling, self.muted = False, False
+            self.calling, self.muted, self.function = False, False, ""
         if whole is not None:
             whole(result)
         if func in _AFFINE_FUNCTIONS:
@@ -359,8 +371,7 @@ class _Watch(TorchFunctionMode):
         if place is not None and self.hidden:
             place = replace(place, helper=True)
         for written in frame.expressions:
-            assert written.expression is not None
-            if written.expression.place.holds(place) and not written.expression.source.holds(place):
+            if written.is_at(place):
                 ran = frame.running.setdefault(id(written), set())
                 if not ran or (place in ran and place and not place.helper):
                     self._note(written, x, place, record)
@@ -399,8 +410,21 @@ class _Watch(TorchFunctionMode):
         frame, place = self.frames[-1], self._running()
         if frame.whole or self.muted:
             return
-        origin = (frame.module, place)
-        self.steps.note(self.formulas, func, args, kwargs, result, role, origin, follow=not frame.inside)
+        known = frame.inside or role is not None or any(site.is_at(place) for site in frame.expressions)
+        within = "layer_norm" if isinstance(frame.module, NORMS) else self.function
+        whole = within in LOSSES or (within in WHOLE_CALLS and not is_pointwise(within))
+        self.steps.note(
+            self.formulas,
+            func,
+            args,
+            kwargs,
+            result,
+            role,
+            (frame.module, place),
+            follow=not (frame.inside or whole),
+            known=known,
+            within=within,
+        )
 
     def _running(self) -> Place | None:
         """The place of the running forward where an operator or a module is called."""
@@ -409,13 +433,20 @@ class _Watch(TorchFunctionMode):
         self.observed.ran.setdefault(id(frame.module), set()).add(place)
         return place
 
+    def returns(self, result: Any) -> None:
+        """Note what the model returns."""
+        self.calling = True
+        for each in tree_leaves(result):
+            if isinstance(each, Tensor):
+                self.steps.operation(each).returned = True
+
     def conclude(self) -> None:
         """List the activations that were computed step by step and that nothing lists yet."""
         wholes = [site.part_of for site in self.observed.calls]
         self.observed.cleared = {whole for whole in wholes if whole is not None and whole.suspected}
         for own in self.listed.values():
             own[:] = self.network.clear(own, self.observed.cleared)
-        noted = set(self.observed.calls)
+        noted, explained = set(self.observed.calls), set[int]()
         for formula in reversed([*self.formulas.formulas()]):  # in the order in which they ran
             module, place = formula.top.origin
             listed = self.listed.setdefault(id(module), [])
@@ -429,10 +460,29 @@ class _Watch(TorchFunctionMode):
                 self.observed.strays.append(site)
             if site not in noted and formula.source.seen is not None:
                 self.observed.calls.setdefault(site, []).append((place, formula.source.seen))
+            explained |= {id(part) for part in formula.parts}
             parts = [(part.name, part.origin[1]) for part in formula.parts if part.role]
             for other in listed:
                 if other is not site and other.part_of is None and not other.nodes:
                     self._part(other, site, parts)
+
+        self._list_others(explained)
+
+    def _list_others(self, explained: set[int]) -> None:
+        """List the operators on data that are neither harmless nor a part of anything that is listed."""
+        in_graphs = {(id(site.owner.module), place_of(node)) for site in self.by_node.values() for node in site.members}
+        for each in self.steps.ran:
+            module, place = each.origin
+            shown = place is not None and not place.helper and (id(module), place) in in_graphs
+            each.known = each.known or shown or id(each.step) in explained
+        listed: set[Any] = set()
+        for each in unexplained(self.steps.ran):
+            module, place = each.origin
+            if (id(module), place, each.name) not in listed:
+                listed.add((id(module), place, each.name))
+                site = self._stray(module, Activation(each.name), not_linear(each.label, place))
+                site.place = place
+                self.observed.operators.append(site)
 
     def _part(self, site: Site, whole: Site, parts: list[tuple[str, Place | None]]) -> None:
         """Note that a site is a part of a formula, if all its calls are, or that it cannot be changed, if some are."""
@@ -489,11 +539,32 @@ class _Watch(TorchFunctionMode):
                 self.steps.affine(result)
         return result
 
+    def entering(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """The forward of a class that somebody may call directly, `self.block.forward(x)`, as a call of the module.
+
+        A graph of the caller has what such a forward does as its own.
+        """
+
+        @wraps(forward)
+        def run(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            caller = self.frames[-1]
+            if self.calling or not caller.blind or caller.module is module or id(module) not in self.names:
+                return forward(module, *args, **kwargs)
+            self.frames.append(self._enter(module, None, [], None))
+            try:
+                return forward(module, *args, **kwargs)
+            finally:
+                self.frames.pop()
+
+        return run
+
     def _enter(
         self, module: nn.Module, activation: Activation | None, inputs: list[Tensor], record: Record | None
     ) -> _Frame:
         caller = self.frames[-1] if getattr(self, "frames", None) else None
         inside = is_ours(module) or isinstance(module, ParametrizationList) or type(module) in INSIDE
+        if type(module) in INSIDE:
+            self.observed.inside.add(id(module))
         inside = inside or (caller is not None and caller.inside)
         if id(module) not in self.names and caller is not None:  # nobody registered it: it is a part of the caller
             if activation is not None and caller.blind:
@@ -567,6 +638,10 @@ class _Steps:
         self.values: Any = WeakIdKeyDictionary()
         self.written: set[int] = set()
         self.weights: Any = WeakIdKeyDictionary()
+        self.weighted: Any = WeakIdKeyDictionary()
+        """What is computed from parameters in any way, and from no data."""
+        self.operations: Any = WeakIdKeyDictionary()
+        self.ran: list[Operation] = []
 
     def is_weight(self, tensor: Tensor) -> bool:
         """Whether this is a parameter, or computed from parameters number by number."""
@@ -600,8 +675,13 @@ class _Steps:
         origin: Any,
         *,
         follow: bool,
+        known: bool,
+        within: str,
     ) -> None:
-        """An operator made `result`; without `follow`, it is a new value whatever the operator does."""
+        """An operator made `result`; without `follow`, it is a new value whatever the operator does.
+
+        It is `known` as a part of an activation; `within` is the function of torch that it is a part of.
+        """
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         data = [each for each in tensors if self._step(each) is not None]
         results = [each for each in tree_leaves(result) if isinstance(each, Tensor)]
@@ -610,6 +690,8 @@ class _Steps:
             for each in results:
                 self.weights[each] = True
         if not data:
+            if any(isinstance(each, nn.Parameter) or each in self.weighted for each in tensors):
+                self.weighted.update((each, True) for each in results)
             return
         numbers = any(each.is_floating_point() or self.values[each].base is not None for each in data)
         arguments = tree_map_only(Tensor, lambda each: self._step(each) or each, (args, kwargs))
@@ -622,11 +704,37 @@ class _Steps:
         if stacked and len(results) > 1:  # the largest and where it is
             function = partial(_first, function)
         step = formulas.made(name, function, arguments[0], arguments[1], origin, pointwise=pointwise, role=role)
+        given = [self.operation(each) for each in data]
+        weighted = any(isinstance(each, nn.Parameter) or each in self.weighted for each in tensors)
         for number, each in enumerate(results):
             self.values[each] = step if number == 0 else Step(name, origin=origin)
+            floating = each.is_floating_point() or each.is_complex()
+            made = operation(
+                *(_named(func, args, kwargs, data) if within not in LOSSES else (within, within)),
+                given,
+                origin,
+                floating=floating,
+                weighted=weighted,
+                constants=not weighted and len(data) < len(tensors),
+            )
+            made.step, made.known = (
+                self.values[each],
+                known or (within in WHOLE_CALLS and max(i.data for i in given) != Data.MASK),
+            )
+            self.operations[each] = made
+            self.ran.append(made)
         if func._schema.is_mutable and isinstance(step, Step):
             step.ends.add(name)
             self.written |= {each.untyped_storage().data_ptr() for each in results}
+
+    def operation(self, tensor: Tensor) -> Operation:
+        """What made a value; an input of the model, or of an activation that is followed as a whole, begins anew."""
+        if tensor not in self.operations:
+            floating = tensor.is_floating_point() or tensor.is_complex()
+            data = Data.NUMBERS if floating else Data.WHOLE
+            self.operations[tensor] = Operation("value", "value", data, floating=floating, origin=(None, None))
+        made: Operation = self.operations[tensor]
+        return made
 
     def see(self, tensor: Tensor, record: Record) -> None:
         """Keep with a value what made it."""
@@ -648,6 +756,7 @@ class _Steps:
                 pointwise = result.shape == given[0].shape
                 step = formulas.made(kind, function, arguments[0], arguments[1], origin, pointwise=pointwise, role=role)
                 self.values[result] = step
+                self.operations.pop(result, None)
                 if result is given[0] and isinstance(step, Step):
                     step.ends.add(kind)
                     self.written.add(result.untyped_storage().data_ptr())
@@ -664,6 +773,14 @@ class _Steps:
         if step is None and self.written and tensor.untyped_storage().data_ptr() in self.written:
             step = self.values[tensor] = Step("a part of it was written")
         return step  # type: ignore[no-any-return]
+
+
+def _named(func: Any, args: Any, kwargs: dict[str, Any], data: list[Tensor]) -> tuple[str, str]:
+    """The name of an operator, and the one that torch shows."""
+    label = str(getattr(func, "__name__", func)).removesuffix(".default")
+    if kwargs.get("rounding_mode") is not None:
+        return "floor_divide", label
+    return quotient(plain_name(func), [any(part is each for each in data) for part in args[:2]]), label
 
 
 def _first(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -707,9 +824,11 @@ def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: f
         for kind in (nn.Module, *own_calls(network.model.modules())):
             call = vars(kind)["__call__"]
             stack.enter_context(patch.object(kind, "__call__", lambda *a, _call=call, **k: watch.call(_call, *a, **k)))
+        for kind in {_definer(type(traced.module)) for traced in network.traced.values()}:
+            stack.enter_context(patch.object(kind, "forward", watch.entering(vars(kind)["forward"])))
         try:
             with watch, _Operators(watch):
-                forward()
+                watch.returns(forward())
         except Exception as error:
             if _runs(network.model, example_inputs):
                 raise ConversionError(
@@ -724,6 +843,11 @@ def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: f
     return watch.observed
 
 
+def _definer(kind: type) -> type:
+    """The class that has the forward of a class of modules."""
+    return next(base for base in kind.__mro__ if "forward" in vars(base))
+
+
 def _runs(model: nn.Module, example_inputs: Any) -> bool:
     """Whether a forward runs with gradients and unwatched."""
     try:
@@ -735,9 +859,15 @@ def _runs(model: nn.Module, example_inputs: Any) -> bool:
 
 
 def multiply_adds(model: nn.Module, example_inputs: Any) -> int:
-    """Multiplications with an addition in one forward: those of matrix products and convolutions."""
+    """Multiplications with an addition in one forward: those of matrix products and convolutions; 0 if none can count.
+
+    A forward that differentiates has no place for the hooks by which torch counts.
+    """
     with tried(model, example_inputs) as forward, FlopCounterMode(display=False) as counter:
-        forward()
+        try:
+            forward()
+        except RuntimeError:
+            return 0
     return int(counter.get_total_flops()) // 2
 
 

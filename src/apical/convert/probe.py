@@ -8,10 +8,13 @@ norms fail (they look at other numbers), scales and biases fail (straight lines)
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from math import prod, sqrt
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -23,6 +26,7 @@ from apical.nn.unit import Unit
 
 POINTS = torch.linspace(-8.0, 8.0, 161, dtype=torch.float64)
 FAR = torch.tensor([-60.0, -30.0, 30.0, 60.0], dtype=torch.float64)
+SLOPES = torch.tensor([-120.0, -60.0, -30.0, 30.0, 60.0, 120.0], dtype=torch.float64)
 Function = Callable[[Tensor], Any]
 
 
@@ -52,7 +56,7 @@ def elementwise(function: Function, widths: tuple[int, ...] = (3,)) -> Elementwi
 
 def _asked(question: Callable[[Function, tuple[int, ...]], Any], function: Function, widths: tuple[int, ...]) -> Any:
     """The answer for the first shape that the function takes; None where it takes none."""
-    with _undisturbed():
+    with _undisturbed(function):
         for width in widths:
             for shape in ((4, width), (2, width, 5), (2, 5, width), (2, width, 4, 4)):
                 answer = question(function, shape)
@@ -70,7 +74,7 @@ def changes_shape(module: nn.Module) -> bool:
 
 def counts(function: Function) -> bool:
     """Whether a function makes whole numbers of whole numbers, as buckets and bounds do and activations seldom."""
-    with _undisturbed():
+    with _undisturbed(function):
         try:
             y = function(torch.arange(-8, 8).view(4, 4))
         except Exception:  # any code may be asked; many functions take no whole numbers
@@ -94,7 +98,7 @@ def _ask(function: Function, shape: tuple[int, ...]) -> Elementwise | bool | Non
     table, far = _curve(function, shape, POINTS), _curve(function, shape, FAR)
     gate = _is_gate(far) or _is_piecewise_constant(function, shape)
     at_zero = _curve(function, shape, torch.zeros(1, dtype=torch.float64))
-    rectifies = far is not None and at_zero is not None and _is_gate(far / FAR) and abs(at_zero.item()) < 1e-6
+    rectifies = _is_rectified(_curve(function, shape, SLOPES)) and at_zero is not None and abs(at_zero.item()) < 1e-6
     return Elementwise(_known(table), gate, _is_continuous(function, shape), rectifies)
 
 
@@ -211,6 +215,14 @@ def _is_gate(far: Tensor | None) -> bool:
     return bool(abs(low - below) < 1e-3 and abs(high - above) < 1e-3 and abs(high - low) > 1e-3)
 
 
+def _is_rectified(curve: Tensor | None) -> bool:
+    """Whether values at SLOPES lie on one straight line far to the left, and on another one far to the right."""
+    if curve is None or not bool(curve.isfinite().all()):
+        return False
+    further_left, left, _, right, further_right = (curve.diff() / SLOPES.diff()).tolist()
+    return bool(abs(further_left - left) < 1e-3 and abs(further_right - right) < 1e-3 and abs(right - left) > 1e-3)
+
+
 def module_function(module: nn.Module, *, training: bool = False) -> Function | None:
     """A copy of `module` by itself, in float64, on the CPU, without hooks; None where there can be none."""
     try:
@@ -237,7 +249,7 @@ def is_bent(affine: nn.Module) -> bool:
     if function is None or None in shape:
         return False
     x, y = (torch.randn(shape, generator=given, dtype=torch.float64) for _ in range(2))
-    with _undisturbed():
+    with _undisturbed(function):
         try:
             middle, ends = function((x + y) / 2), (function(x) + function(y)) / 2
         except Exception:  # a layer may want more than its input
@@ -279,11 +291,63 @@ def whole_activation(module: nn.Module) -> Elementwise | None:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """No gradients, no warnings, the random numbers of the caller as they were."""
+def _undisturbed(function: Function) -> Iterator[None]:
+    """No gradients, no warnings; random numbers and what the function fills as they were."""
     with torch.device("cpu"), torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        with contents_kept(containers_read(function)):
+            yield
+
+
+_CONTAINERS = (dict, list, set, OrderedDict, deque)
+
+
+@contextmanager
+def contents_kept(values: Iterable[Any]) -> Iterator[None]:
+    """Put back what lists and tables among `values` hold."""
+    before = [(value, copy.copy(value)) for value in values if type(value) in _CONTAINERS]
+    try:
         yield
+    finally:
+        for value, contents in before:
+            value.clear()
+            value.extend(contents) if isinstance(value, (list, deque)) else value.update(contents)
+
+
+def containers_read(function: Any) -> list[Any]:
+    """The lists and tables outside of a function or module that its code names, or that functions it calls do."""
+    parts = [function.func, *function.args] if isinstance(function, partial) else [function]
+    codes = [part for part in parts if isinstance(part, CodeType)]  # of an expression, with its globals
+    names = [part for part in parts if isinstance(part, dict)]
+    named = [own.get(name) for code in codes for own in names for name in code.co_names]
+    kinds = [kind for part in parts if isinstance(part, nn.Module) for kind in type(part).__mro__]
+    members = [each for kind in kinds if not kind.__module__.startswith("torch.") for each in vars(kind).values()]
+    values = [value for each in (*parts, *named, *members) for value in (each, *_read_by(each))]
+    globals_ = {id(each) for each in names}
+    kept = {id(value): value for value in values if type(value) in _CONTAINERS and id(value) not in globals_}
+    return list(kept.values())
+
+
+@lru_cache(maxsize=4096)
+def _reads(function: FunctionType, depth: int = 2) -> tuple[Any, ...]:
+    """The lists and tables that a function names outside of itself, or functions of the same library that it names."""
+    codes = [function.__code__, *(part for part in function.__code__.co_consts if isinstance(part, CodeType))]
+    named = [function.__globals__.get(name) for code in codes for name in code.co_names]
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # it is empty
+            named.append(cell.cell_contents)
+    helpers = [each for each in named if isinstance(each, FunctionType) and _library(each) == _library(function)]
+    inner = [value for each in helpers if depth and _library(each) != "torch" for value in _reads(each, depth - 1)]
+    return (*(value for value in named if type(value) in _CONTAINERS), *inner)
+
+
+def _library(function: FunctionType) -> str:
+    return (function.__module__ or "").partition(".")[0]
+
+
+def _read_by(value: Any) -> tuple[Any, ...]:
+    function = getattr(value, "__func__", getattr(value, "fget", value))  # of a method or a property
+    return _reads(function) if isinstance(function, FunctionType) else ()
 
 
 def probe(unit: Unit) -> nn.Module:
@@ -295,7 +359,7 @@ def same_function(function: Function | None, activation: nn.Module) -> bool:
     """Whether an activation and the probe of a unit agree, to 1e-6, on a grid of points."""
     if function is None:
         return False
-    with _undisturbed():
+    with _undisturbed(function):
         y = _values(function, POINTS)
         return isinstance(y, Tensor) and bool(torch.allclose(y, activation(POINTS), rtol=1e-6, atol=1e-9))
 

@@ -17,7 +17,7 @@ from apical.convert.kinds import DEFAULT_KINDS, is_ours
 from apical.convert.observation import DID_NOT_RUN
 from apical.convert.plan import BASAL, FILTERED, NOT_ASKED, PER_CHANNEL, Decision
 from apical.convert.record import ATTRIBUTE, local_units
-from apical.convert.source import LEAVES, UNKNOWN, make_a_module
+from apical.convert.source import LEAVES, NOT_LINEAR, UNKNOWN, make_a_module
 from apical.errors import ConversionError
 from apical.nn.unit import Unit
 
@@ -166,7 +166,8 @@ class ConversionReport:
         others = [row for row in left if row.reason.startswith(NOT_ASKED)]
         leaving = [row for row in left if row.reason.startswith(LEAVES)]
         unknown = [row for row in left if row.reason.startswith(UNKNOWN)]
-        known = [*filtered, *others, *leaving, *unknown]
+        bent = [row for row in left if row.reason.startswith(NOT_LINEAR)]
+        known = [*filtered, *others, *leaving, *unknown, *bent]
         fixed = [row for row in left if row not in known]
         lines = [f"left out by filter_fn: {_kinds(filtered)}"] if filtered else []
         if others:
@@ -175,6 +176,7 @@ class ConversionReport:
         lines += [f"out of reach: {_kinds(fixed)} (report.kept says why)"] if fixed else []
         lines += [f"values that leave torch: {_kinds(leaving)} (report.kept says where)"] if leaving else []
         lines += [f"calls that are not known: {_kinds(unknown)} (report.kept says where)"] if unknown else []
+        lines += [f"operators that are not linear: {_kinds(bent)} (report.kept says where)"] if bent else []
         differ = f"numbers in {', '.join(self.varying)} differ from call to call"
         return lines + ([f"not checked on example_inputs: {differ}"] if self.varying else [])
 

@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MappingProxyType
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from apical.convert.kinds import (
     module_kind,
     written_as_module,
 )
+from apical.convert.operators import unexplained
 from apical.convert.probe import called_alone, counts, elementwise, whole_activation
 from apical.convert.statements import Statements, operation
 
@@ -101,15 +102,21 @@ class Mention:
     """Whether it is no activation, but a value that leaves torch: Python may make anything of it."""
     unknown: bool = False
     """Whether it is no activation either, but a call of code that nothing tells."""
+    operator: bool = False
+    """Whether it is a call of torch that is neither linear nor a part of an activation."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """`self.name(input)` for the expression at `place`."""
+    """`self.name(input)` for the expression at `place`.
+
+    `settings` are attributes that pick what is called there, and their values: for others, the expression stays.
+    """
 
     place: Place
     source: Place
     name: str
+    settings: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -268,7 +275,8 @@ def settings_read(module: nn.Module) -> set[str]:
     for method in methods(type(module)).values():
         for node in ast.walk(method.tree):
             own, _, path = ast.unparse(node).partition(".") if isinstance(node, ast.Attribute) else ("", "", "")
-            if own == method.self and path.replace(".", "").isidentifier() and is_setting(plain_value(module, path)):
+            plain = own == method.self and path.replace(".", "").isidentifier() and "__" not in path
+            if plain and is_setting(plain_value(module, path)):
                 paths.add(path)
     return paths
 
@@ -278,6 +286,7 @@ def plain_value(module: nn.Module, path: str) -> Any:
     value: Any = module
     for name in path.split("."):
         layer = isinstance(value, nn.Module) and type(value).__module__.startswith("torch.nn.")
+        layer = layer and not type(value).__name__.endswith("Dropout")  # the others may become neurons
         computed = isinstance(getattr(type(value), name, None), (property, cached_property))
         if layer or computed or name == "training":
             return _NO_VALUE
@@ -298,14 +307,24 @@ def is_setting(value: Any) -> bool:
 
 
 def globals_read(kind: type[nn.Module]) -> dict[tuple[str, str], Any]:
-    """The plain values outside of the class that a forward reads, by module and name."""
+    """The plain values outside of the class that a forward reads (`SCALE`, `CONFIG.scale`), by module and name."""
     read: dict[tuple[str, str], Any] = {}
     for method in methods(kind).values():
-        home = method.function.__module__
-        for name in {node.id for node in ast.walk(method.tree) if isinstance(node, ast.Name)}:
-            value = method.function.__globals__.get(name, _NO_VALUE)
-            if is_setting(value) and getattr(sys.modules.get(home), name, _NO_VALUE) is value and value is not None:
-                read[home, name] = value
+        home, names = method.function.__module__, method.function.__globals__
+        for path in {
+            ast.unparse(node) for node in ast.walk(method.tree) if isinstance(node, (ast.Name, ast.Attribute))
+        }:
+            name, *attributes = path.split(".")
+            value = names.get(name, _NO_VALUE)
+            outside = name in names and name not in method.function.__code__.co_varnames and "__" not in path
+            importable = getattr(sys.modules.get(home), name, _NO_VALUE) is value
+            if not (outside and importable) or isinstance(value, ModuleType):
+                continue
+            for attribute in attributes:
+                computed = isinstance(getattr(type(value), attribute, None), (property, cached_property))
+                value = _NO_VALUE if computed else getattr(value, attribute, _NO_VALUE)
+            if is_setting(value) and value is not None:
+                read[home, path] = value
     return read
 
 
@@ -522,6 +541,15 @@ def unknown(name: str, place: Place | None = None) -> Mention:
     return Mention(_short(name), reason, place=place, unknown=True)
 
 
+NOT_LINEAR = "operator "
+
+
+def not_linear(label: str, place: Place | None) -> str:
+    """The reason that a report gives for an operator that nothing explains."""
+    where = place or " outside its class"
+    return f"{NOT_LINEAR}{label} is not linear{where}, and is no part of an activation that is known"
+
+
 def _short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
@@ -620,8 +648,9 @@ def _hidden(
 
 def _formulas(search: "Search", written: list[Expression], where: str = "") -> Iterator[Mention]:
     """What the statements of a method compute step by step, beyond a single expression, or may compute."""
-    statements = Statements(search)
+    statements, explained = Statements(search), set[int]()
     for formula in statements.formulas():
+        explained |= {id(part) for part in formula.parts}
         if search.outside and formula.bounds:
             continue  # of boxes and counts as often as of hidden layers
         if any(all(e.place.holds(part.origin) for part in formula.parts) for e in written):
@@ -631,6 +660,13 @@ def _formulas(search: "Search", written: list[Expression], where: str = "") -> I
         reason = out_of_reach(formula.words(where or place), formula.kind)
         at, modules = None if where else place, frozenset(id(step.seen) for step in formula.parts if step.seen)
         yield Mention(formula.kind, reason, formula.default, steps=True, place=at, parts=parts, modules=modules)
+    for each in statements.steps.operations:
+        inside = any(e.place.holds(each.origin[1]) and not e.source.holds(each.origin[1]) for e in written)
+        each.known = each.known or inside or id(each.step) in explained
+    for each in unexplained(statements.steps.operations):
+        place = each.origin[1]
+        reason = not_linear(each.label, None if where else place)
+        yield Mention(each.name, reason, place=None if where else place, operator=True)
     for steps in (*statements.scattered(), *statements.repeated):
         reason = out_of_reach(
             f"one of several functions of one value that may be one{where or steps[0].origin}", FORMULA
@@ -802,6 +838,22 @@ class Search:
         values = (NUMBERS if value is None else search._data(value, above) for search, value in passed)
         return _most(values) if passed else NUMBERS
 
+    def is_layered(self, node: ast.AST, seen: set[Any] | None = None) -> bool:
+        """Whether a layer computes a value, or what it is computed from: an argument of a forward may be token ids."""
+        seen = set() if seen is None else seen
+        if isinstance(node, ast.Name):
+            key = (self.method.function, node.id)
+            if key in seen or node.id == self.method.self:
+                return False
+            seen.add(key)
+            calls = self.callers() if node.id in self.parameters else []
+            passed = [(search, _argument(call, self.method, node.id)) for search, call in calls]
+            passed += [(self, value) for value in self.given.get(node.id, [])]
+            return any(value is not None and search.is_layered(value, seen) for search, value in passed)
+        if isinstance(node, ast.Call) and self.called(node.func):
+            return True
+        return any(self.is_layered(child, seen) for child in ast.iter_child_nodes(node))
+
     def _has_left(self, node: ast.AST, above: frozenset[str] = frozenset()) -> bool:
         """Whether a value is a number of Python or an array of numpy that was a tensor."""
         if isinstance(node, ast.Name):
@@ -937,7 +989,7 @@ class Search:
     def _doubts_of_attribute(self, function: ast.Attribute, above: frozenset[str]) -> list[Mention | None]:
         path = ast.unparse(function).split(".")
         if path[0] != self.method.self or not all(part.isidentifier() for part in path):
-            return []  # a tensor's method, or one of an argument
+            return [None] if self._is_made(function.value, above) else []  # else of a tensor, or of an argument
         given = self._given_by(path[1]) if len(path) == 2 and path[1] not in above else None
         if given is not None:
             return [doubt for value in given[1] for doubt in given[0]._doubts_of(value, above | {path[1]})]
@@ -952,6 +1004,14 @@ class Search:
         if holder is None and hasattr(Tensor, path[-1]):
             return []  # of a tensor that forward sets
         return [] if isinstance(holder, (Tensor, str, list, tuple, dict, set)) else [None]
+
+    def _is_made(self, node: ast.AST, above: frozenset[str]) -> bool:
+        """Whether a method makes this object, of a class that is neither a module's nor one of Python's own."""
+        if isinstance(node, ast.Name) and node.id in self.given and node.id not in above:
+            return any(self._is_made(value, above | {node.id}) for value in self.given[node.id])
+        made = self.resolve(node.func)[1] if isinstance(node, ast.Call) else None
+        own = isinstance(made, type) and made.__module__ not in ("builtins", "collections")
+        return own and not issubclass(made, (nn.Module, Tensor))  # type: ignore[arg-type]
 
     def _given_by(self, name: str) -> tuple["Search", list[ast.expr]] | None:
         """For a property of self, its code and what it may return; None for all else, or without source."""
@@ -1010,6 +1070,8 @@ class Search:
         called = self.callee(node) if isinstance(node, ast.Call) else None
         if self.outside and is_clamp(called):
             return None  # of boxes and counts as often as of hidden layers
+        if any(isinstance(part, ast.keyword) and part.arg == "out" for part in ast.walk(node)):
+            return None  # it writes into another tensor
         leaves = self._leaves(node) or []
         if len({ast.dump(leaf) for leaf in leaves}) == 1 and leaves[0] is not node:
             calls = self._calls(node, {self.at(leaf) for leaf in leaves})
@@ -1502,6 +1564,18 @@ def is_picked(kind: type[nn.Module], place: Place) -> bool:
     )
 
 
+def picking_settings(module: nn.Module, place: Place) -> tuple[tuple[str, Any], ...]:
+    """The plain attributes that decide which function the call at `place` calls (`ACTS[self.name](x)`), and values."""
+    method = methods(type(module))[place.method]
+    calls = [node for node in ast.walk(method.tree) if isinstance(node, ast.Call) and method.place(node) == place]
+    given = [pair for node in ast.walk(method.tree) for pair in _assigned(node)]
+    waiting = [call.func for call in calls if not isinstance(call.func, ast.Attribute)]
+    waiting += [value for each in waiting for name, value in given if ast.unparse(name) == ast.unparse(each)]
+    parts = [part for each in waiting for part in ast.walk(each) if _is_own(part, method.self)]
+    settings = {str(part.attr): getattr(module, part.attr, None) for part in parts}  # type: ignore[attr-defined]
+    return tuple((name, value) for name, value in settings.items() if isinstance(value, (bool, int, str)))
+
+
 def _loop_names(method: Method) -> set[str]:
     """The names that loops give one value after another."""
     loops = [node.target for node in ast.walk(method.tree) if isinstance(node, (ast.For, ast.comprehension))]
@@ -1540,9 +1614,18 @@ class _Replace(ast.NodeTransformer):
             return self._public(self.generic_visit(node))
         source = next(n for n in ast.walk(node) if isinstance(n, ast.expr) and self.method.place(n) == edit.source)
         self.edits.pop(edit.place)
+        stays = _Replace(self.method, [*self.edits.values()]).visit(_clone(node)) if edit.settings else None
         inner = self.visit(source)
-        called = ast.Attribute(ast.Name(self.method.self, ast.Load()), edit.name, ast.Load())
-        return ast.Call(called, [inner], [])
+        called = ast.Call(self._own(edit.name), [inner], [])
+        if stays is None:
+            return called
+        tests: list[ast.expr] = [
+            ast.Compare(self._own(name), [ast.Eq()], [ast.Constant(value)]) for name, value in edit.settings
+        ]
+        return ast.IfExp(ast.BoolOp(ast.And(), tests) if len(tests) > 1 else tests[0], called, stays)
+
+    def _own(self, name: str) -> ast.Attribute:
+        return ast.Attribute(ast.Name(self.method.self, ast.Load()), name, ast.Load())
 
     def _public(self, node: ast.AST) -> ast.AST:
         """`self.__name` as the class spells it; outside of its body Python would not."""

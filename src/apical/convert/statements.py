@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from apical.convert.formula import (
+    MASKS,
     Formula,
     Formulas,
     Step,
@@ -26,7 +27,8 @@ from apical.convert.formula import (
     put,
     setting,
 )
-from apical.convert.kinds import NORMS, is_affine
+from apical.convert.kinds import NORMS, is_affine, is_clamp
+from apical.convert.operators import Data, Operation, is_about_shape
 
 if TYPE_CHECKING:
     from apical.convert.source import Place, Search
@@ -40,7 +42,6 @@ _OPERATORS: dict[type[ast.AST], Any] = {
 _STORED = "stored"
 _JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "stack")
 _FILLING = ("append", "appendleft", "extend", "insert", "add", "update", "setdefault")
-_MASKS = ("gt", "ge", "lt", "le", "eq", "ne", "and", "or", "invert", "logical_not", "bool")
 
 
 class Statements:
@@ -154,14 +155,19 @@ class Statements:
 
     def _end(self, nodes: list[ast.expr]) -> Step:
         """A new value made from these."""
-        for node in nodes:
-            value = self._value(node)
+        made, values = Step("call"), [self._value(node) for node in nodes]
+        for value in values:
             if isinstance(value, Step):
                 value.ends.add("call")
-        return Step("call")
+        self.steps.note(made, "cat", (values,), {}, (self.search.module, None), known=True)
+        return made
 
     def _made(self, name: str, function: Any, args: tuple[Any, ...], at: Any, pointwise: bool, **more: Any) -> Any:
-        return self.steps.made(name, function, args, more.pop("kwargs", {}), at, pointwise=pointwise, **more)
+        kwargs, known = more.pop("kwargs", {}), more.pop("known", more.get("role") is not None)
+        noted = more.pop("noted", name)
+        made = self.steps.made(name, function, args, kwargs, at, pointwise=pointwise, **more)
+        self.steps.note(made, noted, args, kwargs, (self.search.module, at), known=known)
+        return made
 
     def _values(self, node: ast.Tuple) -> list[Any]:
         return [self._value(each) for each in node.elts]
@@ -179,12 +185,15 @@ class Statements:
         if known and (value is None or isinstance(value, (bool, int, float, str, torch.dtype, Tensor))):
             return value
         if isinstance(node, ast.Name):
-            self.names[node.id] = Step(node.id)
+            value = Operation("value", "value", Data.NUMBERS, layered=self.search.is_layered(node))
+            self.names[node.id] = Step(node.id, operation=value)
             return self.names[node.id]
         if isinstance(node, ast.Call):
             return self._call(node)
         if isinstance(node, ast.Attribute) and (given := setting(node.attr)) is not None:
             return given
+        if isinstance(node, ast.Attribute) and is_about_shape(node.attr):
+            return Step(node.attr, operation=Operation(node.attr, node.attr, Data.WHOLE))
         if isinstance(node, ast.NamedExpr):
             self._assign(node.target, self._value(node.value))
             return self._value(_loaded(node.target))
@@ -193,8 +202,10 @@ class Statements:
             return self._made("index", operator.getitem, args, at, _is_mask(args[1]) or is_of_stack("index", args))
         if isinstance(node, (ast.List, ast.Tuple, ast.Dict, ast.Set)):
             parts = node.values if isinstance(node, ast.Dict) else node.elts
-            _store([self._value(part) for part in parts])
-            return Step("a list or table")
+            made, values = Step("a list or table"), [self._value(part) for part in parts]
+            _store(values)
+            self.steps.note(made, "cat", (values,), {}, (self.search.module, at), known=True)
+            return made
         function, parts = operation(node)
         if function is None:
             return self._end([child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)])
@@ -207,7 +218,8 @@ class Statements:
         answer = search.activation(node, callee)
         if answer is not None:
             leaf, kind, role, computes = answer
-            made = self._made(kind, computes, (self._value(leaf),), at, pointwise=True, role=role)
+            noted = "clamp" if is_clamp(callee) else kind
+            made = self._made(kind, computes, (self._value(leaf),), at, pointwise=True, role=role, noted=noted)
             if isinstance(made, Step) and child is not None:
                 made.seen = child
             read = {name.id for name in ast.walk(leaf) if isinstance(name, ast.Name)}
@@ -217,6 +229,7 @@ class Statements:
             return made
         if isinstance(callee, nn.Module):
             made = self._end([*node.args, *(keyword.value for keyword in node.keywords)])
+            self.steps.note(made, "module", (), {}, (search.module, at))
             made.affine = is_affine(callee) or isinstance(callee, NORMS)
             return made
         if callee in (torch.zeros, torch.empty, torch.ones):
@@ -239,7 +252,7 @@ class Statements:
         pointwise = callee is not None and not own and (is_pointwise(name) or is_of_stack(name, values))
         if (constant := filled(name)) is not None and values and isinstance(values[0], Step):
             function, values, kwargs, pointwise = constant, values[:1], {}, True
-        made = self._made(name, function, values, at, pointwise, kwargs=kwargs)
+        made = self._made(name, function, values, at, pointwise, kwargs=kwargs, known=not _is_of_torch(callee))
         if method and callee.endswith("_") and receiver and isinstance(receiver[0], ast.Name):
             self.names[receiver[0].id] = made
         return made
@@ -252,6 +265,16 @@ class Statements:
         return None
 
 
+def _is_of_torch(callee: Any) -> bool:
+    """Whether a call is of a function of torch, or of a tensor's method; others are looked at elsewhere."""
+    if isinstance(callee, str):
+        return not callee.startswith("__")
+    other = callee is None or isinstance(callee, (type, torch.jit.ScriptFunction))
+    other = other or isinstance(getattr(callee, "__self__", None), (list, dict, set, tuple, str))
+    home = getattr(callee, "__module__", None) or "torch"
+    return not other and home.startswith("torch") and not home.startswith("torch.utils")
+
+
 def _store(value: Any) -> None:
     """Note that a value goes where it is not followed."""
     for step in value if isinstance(value, list) else [value]:
@@ -260,7 +283,7 @@ def _store(value: Any) -> None:
 
 
 def _is_mask(value: Any) -> bool:
-    return isinstance(value, Step) and value.name in _MASKS
+    return isinstance(value, Step) and value.name in MASKS
 
 
 def _loaded(node: ast.expr) -> ast.expr:

@@ -3,13 +3,12 @@
 One module is traced at a time, so that a graph can replace one forward and leave all others alone.
 """
 
-import copy
 import dis
 import functools
 import inspect
 import random
 import sys
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from torch.fx import Graph, Node, Proxy, Tracer
 from torch.nn.utils.parametrize import ParametrizationList
 
 from apical.convert.kinds import iadd, imul, ipow, is_ours, isub, itruediv
+from apical.convert.probe import containers_read, contents_kept
 from apical.convert.source import (
     Expression,
     Mention,
@@ -66,7 +66,10 @@ class Traced:
 
     @property
     def signature(self) -> inspect.Signature:
-        return inspect.signature(self.module.forward)
+        try:
+            return inspect.signature(self.module.forward)
+        except ValueError:  # a builtin function that is set as forward has none
+            return inspect.signature(lambda x: x)
 
     def nodes(self) -> Iterator[tuple[bool, Node]]:
         for mode, graph in self.graphs.items():
@@ -316,7 +319,7 @@ def _record(node: Node, owner: nn.Module, calls: dict[int, list[dict[str, Any]]]
         child = owner.get_submodule(str(node.target))
         try:
             bound = inspect.signature(child.forward).bind(*node.args, **node.kwargs)
-        except TypeError:
+        except (TypeError, ValueError):  # a builtin function that is set as forward has no signature
             return
         calls.setdefault(id(child), []).append(dict(bound.arguments))
 
@@ -440,19 +443,17 @@ def in_mode(model: nn.Module, mode: bool) -> Iterator[None]:
 
 @contextmanager
 def attributes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Undo what a forward sets on modules, or in a cache that they keep: a symbolic value must not stay there."""
+    """Undo what a forward sets on modules, or in a list or table of theirs or of their code: nothing of it may stay."""
     before = [(module, dict(vars(module))) for module in modules]
     values = [value for _, own in before for value in own.values()]
-    caches = [(value, copy.copy(value)) for value in values if type(value) in (dict, list, set, OrderedDict)]
+    values += [value for each in {type(m): m for m, _ in before}.values() for value in containers_read(each)]
     try:
-        yield
+        with contents_kept(values):
+            yield
     finally:
         for module, own in before:
             vars(module).clear()
             vars(module).update(own)
-        for cache, contents in caches:
-            cache.clear()
-            cache.extend(contents) if isinstance(cache, list) else cache.update(contents)
 
 
 def _first_sentence(error: Exception) -> str:
