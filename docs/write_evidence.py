@@ -6,9 +6,9 @@ FOLDER holds study directories, as `apical study run` leaves them in studies/. R
 whose other lines stay: a long study can be run row by row (`--set 'only_rows=["ada"]'`), on several machines. A network
 with fresh seeds enters pages and verdicts when all its rows are there. The files are those of `python
 benchmarks/epochs.py --csv FILE`, `python docs/evidence/optimiser.py FILE` and `python docs/evidence/by_test.py FILE`.
-Without FOLDER the claims, the forest plot and the numbers are written again from results.csv, which has every score,
-and samples.json, which has the paper's marks and bootstraps over images of the pairs whose answers were there; losses
-and gradients are then missing, and the page says so. Nothing is trained here.
+The claims, the forest plot and the numbers are made from what stands in docs/evidence alone: results.csv has every
+score, histories.csv the training losses and the gradients of tables, samples.json the paper's marks and bootstraps over
+images of the pairs whose answers were there. Nothing is trained here.
 
 A study with fresh seeds (docs/evidence/confirm-*.toml) stands for the shipped one that it extends; its draws of noise
 are one sample of draws x seeds.
@@ -33,6 +33,7 @@ from apical.models.registry import unit_for
 from apical.report import draw, figures, writing
 from apical.report.charts import Chart, Palette
 from apical.report.claims import verdicts
+from apical.report.claims.findings import smallest_gradient_shares
 from apical.report.comparison import AnswerBook, Beside, Evidence, PairedTest, compare, fingerprint, with_interval
 from apical.report.gathering import by_topic, counted
 from apical.report.numbers import ACCURACY, show
@@ -47,7 +48,7 @@ ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
 TABLES = ("results", "timing", "optimiser", "by-test")
 RESULTS, TIMING, OPTIMISER, BY_TEST = (EVIDENCE / f"{name}.csv" for name in TABLES)
-CLAIMS, CALIBRATION = EVIDENCE / "claims.csv", EVIDENCE / "calibration.csv"
+CLAIMS, CALIBRATION, HISTORIES = (EVIDENCE / f"{name}.csv" for name in ("claims", "calibration", "histories"))
 SAMPLES = EVIDENCE / "samples.json"
 PAGES = (ROOT / "README.md", EVIDENCE / "index.md", EVIDENCE / "why.md")
 CONFIRMATORY = 1000
@@ -352,8 +353,38 @@ def _record(t: Row) -> TrialRecord:
     return TrialRecord(
         digest=t["digest"], directory=None, spec=None, state=t["state"], seed=int(t["seed"]), metric=t["metric"],
         validation=scores["validation"], test=scores["test"] or None, parameters=int(t["parameters"]),
-        best_epoch=int(t["best_epoch"] or 0),
+        best_epoch=int(t["best_epoch"] or 0), history=histories().get((t["study"], t["row"], t["seed"]), []),
     )  # type: ignore[arg-type]  # fmt: skip
+
+
+@cache
+def histories() -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    """By study, row and seed the epochs of the trials that were tested, as far as claims look at them."""
+    lines = _read(HISTORIES) if HISTORIES.is_file() else ()
+    made = {}
+    for line in lines:
+        numbers = zip(line["loss"].split(), line["smallest gradient"].split(), strict=True)
+        made[line["study"], line["row"], line["seed"]] = [
+            {"loss": float(loss), "dynamics": {"gradient": {"largest": 1.0, "smallest": float(share)}}}
+            for loss, share in numbers
+        ]
+    return made
+
+
+def write_histories(studies: Sequence[StudyResults]) -> None:
+    """Of each tested trial of a table, epoch by epoch: training loss, smallest layer's share of the gradient."""
+    rows = [dict(line) for line in _others(HISTORIES, studies)]
+    for results in studies:
+        for row in results.rows if results.study.form == "table" else ():
+            for t in (t for t in row.trials if t.test is not None):
+                losses, shares = [e["loss"] for e in t.history], smallest_gradient_shares(t)
+                if None not in losses and len(losses) == len(shares):
+                    line = {"study": results.study.name, "row": row.row.key, "seed": str(t.seed)}
+                    line |= {"loss": " ".join(f"{x:.5g}" for x in losses)}
+                    rows.append(line | {"smallest gradient": " ".join(f"{x:.3g}" for x in shares)})
+    if rows:
+        _write(HISTORIES, rows)
+        histories.cache_clear()
 
 
 def base_of(results: StudyResults) -> str:
@@ -667,10 +698,10 @@ CLAIMS_INTRO = (
 )
 
 
-def claims_text(judgements: Sequence[verdicts.Verdict], made: str, studied: Sequence[StudyResults]) -> str:
+def claims_text(judgements: Sequence[verdicts.Verdict], studied: Sequence[StudyResults]) -> str:
     """The page of claims: those that fresh seeds decide first."""
-    head = ["# What the studies say about the paper's claims", CLAIMS_INTRO, state(decisive(studied), {}), made]
-    blocks = [*filter(None, head), by_subject(judgements, studied)]
+    head = ["# What the studies say about the paper's claims", CLAIMS_INTRO, state(decisive(studied), {}), MADE_FROM]
+    blocks = [*head, by_subject(judgements, studied)]
     for basis, own in by_basis(judgements, studied).items():
         blocks += [f"## {basis.capitalize()}", *([SAID_OF[basis]] if basis in SAID_OF else [])]
         blocks += [*markdown.claims(_Claims(tuple(own), {}), level="###")]
@@ -683,10 +714,10 @@ class _Claims(NamedTuple):
     rules: Mapping[str, str]
 
 
-FROM_RESULTS = (
-    "Made from [results.csv](results.csv), [timing.csv](timing.csv) and [samples.json](samples.json) "
-    "(`python docs/write_evidence.py`): training losses and gradients need the study directories, and are missing "
-    "here, as are the paper's marks and bootstraps over images of trials that were run before these were kept."
+MADE_FROM = (
+    "Made from [results.csv](results.csv), [timing.csv](timing.csv), [histories.csv](histories.csv) and "
+    "[samples.json](samples.json) (`python docs/write_evidence.py`). Training losses and gradients, the paper's marks "
+    "and bootstraps over images are missing of trials that were run before these were kept."
 )
 
 
@@ -696,12 +727,10 @@ def forest_of(judgements: Sequence[verdicts.Verdict]) -> Chart:
     return next(chart for chart in gallery.charts if chart.name == "forest-accuracy")
 
 
-def write_claims(studied: Sequence[StudyResults], made: str) -> None:
+def write_claims(studied: Sequence[StudyResults]) -> None:
     """The page, the table and the picture of the claims."""
-    evidence = evidence_of(studied)
-    judgements = judged(evidence)
-    write_samples(evidence)
-    (EVIDENCE / "claims.md").write_text(claims_text(judgements, made, studied), encoding="utf-8")
+    judgements = judged(evidence_of(studied))
+    (EVIDENCE / "claims.md").write_text(claims_text(judgements, studied), encoding="utf-8")
     CLAIMS.write_text(writing.claims_csv(_Claims(tuple(judgements), {})), encoding="utf-8")
     text = draw.draw_svg(forest_of(judgements), Palette())
     (EVIDENCE / "forest.svg").write_text(text, encoding="utf-8")
@@ -732,12 +761,8 @@ def write_calibration(studies: Sequence[StudyResults]) -> None:
                     line[name] = score(answers.outputs, answers.labels)
                     line[f"{name} scaled"] = score(scaled, answers.labels)
                 rows.append(line)
-    if not rows:
-        return
-    with CALIBRATION.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, ["study", "row", "seed", *(n + s for n in SCORES for s in ("", " scaled"))])
-        writer.writeheader()
-        writer.writerows(rows)
+    if rows:
+        _write(CALIBRATION, rows)
 
 
 def calibrated(trials: Sequence[Row]) -> str:
@@ -781,22 +806,16 @@ def write(folder: Path | None, tables: Mapping[Path, Path | None]) -> None:
     for place, given in tables.items():
         if given is not None:
             shutil.copyfile(given, place)
-    full = directories(folder) if folder is not None else []
-    if not full:
-        write_claims(ready(recorded(_read(RESULTS))), FROM_RESULTS)
-    else:
+    if folder is not None and (full := directories(folder)):
         kept = _others(RESULTS, full)
         write_results(full, kept)
         write_calibration(full)
-        titles = "; ".join(results.study.title for results in full)
-        others = ", ".join(f"`{name}`" for name in dict.fromkeys(_names(kept)))
-        rest = f" What results.csv has of {others} came without answers to single images." if kept else ""
-        write_claims(
-            ready(together([*full, *recorded(kept)])), f"Made from the directories of these studies: {titles}.{rest}"
-        )
+        write_histories(full)
+        write_samples(evidence_of(ready(together([*full, *recorded(kept)]))))
         if not kept:  # one page with all studies needs all their directories
             shutil.rmtree(EVIDENCE / "figures", ignore_errors=True)
             write_report(full, "report")
+    write_claims(ready(recorded(_read(RESULTS))))
     made = blocks()
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8"), made), encoding="utf-8")
@@ -854,6 +873,13 @@ def write_results(studies: Iterable[StudyResults], kept: Sequence[Row]) -> None:
         writer = csv.DictWriter(file, used, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows({n: "" if row.get(n) is None else row[n] for n in used} for row in rows)
+
+
+def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def _read(path: Path) -> list[Row]:

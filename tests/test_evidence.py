@@ -110,14 +110,19 @@ def test_the_table_of_claims_has_the_verdicts_of_the_page():
 
 
 def test_the_claims_and_the_picture_follow_from_the_results(writer, trials):
-    """Where they were not made from study directories, which have more than results.csv."""
     text = (EVIDENCE / "claims.md").read_text(encoding="utf-8")
-    if writer.FROM_RESULTS not in text:
-        pytest.skip("made from study directories")
     judgements = writer.judged(writer.evidence_of(writer.recorded(trials)))
-    assert writer.claims_text(judgements, writer.FROM_RESULTS, writer.recorded(trials)) == text
+    assert writer.claims_text(judgements, writer.recorded(trials)) == text
     picture = (EVIDENCE / "forest.svg").read_text(encoding="utf-8")
     assert all(effect.label[:40] in picture for effect in writer.forest_of(judgements).effects)
+
+
+def test_histories_are_those_of_tested_trials(writer, trials):
+    tested = {(t["study"], t["row"], t["seed"]) for t in trials if t["test accuracy"] and t["chosen"] == "True"}
+    assert set(writer.histories()) <= tested
+    for (name, row, _), epochs in writer.histories().items():
+        assert len(epochs) == 30, (name, row)
+        assert all(e["loss"] > 0 and 0 < e["dynamics"]["gradient"]["smallest"] <= 1 for e in epochs)
 
 
 def test_what_samples_told_is_written_as_it_is_read(writer, trials, tmp_path, monkeypatch):

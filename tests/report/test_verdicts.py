@@ -106,6 +106,10 @@ def test_a_claim_about_all_is_contradicted_after_holm_over_the_pairs_run(fashion
     worse = scored(fashion, **noisy | {"rbf": noisy["relu"] - 1.1 * margin})
     (alone, *_) = verdict(worse, claim(**pairs)).findings
     assert alone.answer == "contradicted"
+    corrected = 4 * alone.comparison.decision.p_value  # the smallest of four
+    assert alone.ours.endswith(f"p = {corrected:.2g} after Holm's correction")
+    (single,) = verdict(worse, claim(a=("mlp-1/rbf",))).findings
+    assert "Holm" not in single.ours
     assert verdict(worse, claim(a=("mlp-1/rbf",))).outcome == "contradicted"
     assert verdict(worse, claim(**pairs)).outcome == "inconclusive"  # one of four by chance
     clear = scored(fashion, **noisy | {"rbf": noisy["relu"] - 0.05})
@@ -253,6 +257,14 @@ def test_slow_vanishing_and_unstable_are_measured_against_relu(fashion) -> None:
     assert verdict(with_history(fashion, gone), claim("vanishing")).outcome == "contradicted"
     assert verdict(with_history(fashion, []), claim("vanishing")).outcome == "not run"
     assert verdict(with_history(fashion, slow, state="diverged"), claim("stable", b=())).outcome == "contradicted"
+
+
+def test_without_the_answers_it_says_that_chance_was_not_looked_at(fashion) -> None:
+    rows = [replace(r, best=replace(r.best, directory=None)) if r.best else r for r in fashion.rows]
+    (finding,) = verdict(replace(fashion, rows=tuple(rows)), claim("stable", b=())).findings
+    assert "not compared with chance" in finding.ours
+    (finding,) = verdict(fashion, claim("stable", b=())).findings
+    assert "chance" not in finding.ours
 
 
 def test_seconds_are_those_of_the_benchmark(fashion) -> None:

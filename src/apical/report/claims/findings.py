@@ -221,9 +221,11 @@ def _stable(claim: Claim, evidence: Evidence, judged: Judged) -> Iterator[Findin
             yield Finding("inconclusive", row_name(result), "no training losses were recorded")
             continue
         faults = {fault for t in result.trials if (fault := _unstable(t))}
-        if result.best is not None and _at_chance(result.best):
+        at_chance = result.best is not None and _at_chance(result.best)
+        if at_chance:
             faults.add("the best trial is at chance")
         words = ", ".join(sorted(faults)) or "every trial converged"
+        words += " (not compared with chance: answers to single samples were not kept)" if at_chance is None else ""
         metric = evidence.metric(refs(claim)[place][0][0], result.part.metric)
         if (value := test_value(result.best, metric)) is not None:
             words += f", best {show(metric, value)}"
@@ -243,10 +245,13 @@ def _losses(record: TrialRecord) -> list[float]:
     return [entry["loss"] for entry in record.history if entry.get("loss") is not None]
 
 
-def _at_chance(record: TrialRecord) -> bool:
+def _at_chance(record: TrialRecord) -> bool | None:
+    """Whether a trial does no better than the most frequent class; None where its answers were not kept."""
     value = test_value(record, ACCURACY)
     if value is None:
         return False
+    if record.directory is None:
+        return None
     labels = record.outputs().labels
     chance = float(np.bincount(labels).max() / len(labels))
     return value <= chance + 3 * sqrt(chance * (1 - chance) / len(labels))

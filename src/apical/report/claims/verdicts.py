@@ -134,6 +134,7 @@ def judge(claim: Claim, evidence: Evidence, shipped: Mapping[str, Study]) -> Ver
         missing += [f"{f.what}: {UNTESTED}" for f in findings if not _tested(f)]
         findings = [f for f in findings if _tested(f)]
     outcome, count = _outcome(claim, findings, bool(missing))
+    findings = _with_corrected(claim, findings)
     judged = len(findings) // len(claim.splits)
     return Verdict(claim, outcome, _reason(outcome, findings, missing, count), tuple(findings), tuple(missing), judged)
 
@@ -209,17 +210,35 @@ def _outcome(claim: Claim, findings: Sequence[Finding], missing: bool) -> tuple[
 
 
 def _all(claim: Claim, findings: Sequence[Finding]) -> Outcome:
-    decisions = [f.comparison.decision if f.comparison else None for f in findings]
-    adjusted = stats.holm([float("nan") if d is None else d.p_value for d in decisions])
-    for finding, decision, p in zip(findings, decisions, adjusted, strict=True):
-        by_pair = decision is not None and decision.verdict == "contradicted"
-        if finding.answer == "contradicted" and (not by_pair or p <= LEVEL):
+    for finding, p in zip(findings, _corrected(findings), strict=True):
+        if finding.answer == "contradicted" and (p is None or p <= LEVEL):
             return "contradicted"
     if claim.significant and _most(claim, findings)[0] == "contradicted":  # all would be most
         return "contradicted"
     if all(f.answer == "supported" for f in findings):
         return "supported" if not claim.significant or all(map(_marked, findings)) else "inconclusive"
     return "negligible" if all(f.answer == "negligible" for f in findings) else "inconclusive"
+
+
+def _corrected(findings: Sequence[Finding]) -> list[float | None]:
+    """Of pairs that are contradicted by themselves, p after Holm's correction over the pairs run; None of others."""
+    decisions = [f.comparison.decision if f.comparison else None for f in findings]
+    adjusted = stats.holm([float("nan") if d is None else d.p_value for d in decisions])
+    by_pair = [d is not None and d.verdict == "contradicted" for d in decisions]
+    return [float(p) if of_pair else None for p, of_pair in zip(adjusted, by_pair, strict=True)]
+
+
+def _with_corrected(claim: Claim, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, where several pairs decide a claim about all with the corrected p of what contradicts it."""
+    if claim.quantifier == "most" or len(findings) < 2:
+        return list(findings)
+    pairs = zip(findings, _corrected(findings), strict=True)
+    return [
+        f
+        if p is None or f.answer != "contradicted"
+        else replace(f, ours=f"{f.ours}; p = {p:.2g} after Holm's correction")
+        for f, p in pairs
+    ]
 
 
 UNTESTED = "the answers that the paper's test needs are not there"
