@@ -8,7 +8,8 @@ with fresh seeds enters pages and verdicts when all its rows are there. The file
 benchmarks/epochs.py --csv FILE`, `python docs/evidence/optimiser.py FILE` and `python docs/evidence/by_test.py FILE`.
 The claims, the forest plot and the numbers are made from what stands in docs/evidence alone: results.csv has every
 score, histories.csv the training losses and the gradients of tables, samples.json the paper's marks and bootstraps over
-images of the pairs whose answers were there. Nothing is trained here.
+images of the pairs whose answers were there, and waiting/ the answers of networks that lack rows, until these come from
+another machine. Nothing is trained here.
 
 A study with fresh seeds (docs/evidence/confirm-*.toml) stands for the shipped one that it extends; its draws of noise
 are one sample of draws x seeds.
@@ -28,13 +29,24 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from apical import report, stats, study
 from apical.models.registry import unit_for
 from apical.report import draw, figures, writing
 from apical.report.charts import Chart, Palette
 from apical.report.claims import verdicts
 from apical.report.claims.findings import smallest_gradient_shares
-from apical.report.comparison import AnswerBook, Beside, Evidence, PairedTest, compare, fingerprint, with_interval
+from apical.report.comparison import (
+    AnswerBook,
+    Answers,
+    Beside,
+    Evidence,
+    PairedTest,
+    compare,
+    fingerprint,
+    with_interval,
+)
 from apical.report.gathering import by_topic, counted
 from apical.report.numbers import ACCURACY, show
 from apical.report.render import markdown
@@ -50,6 +62,7 @@ TABLES = ("results", "timing", "optimiser", "by-test")
 RESULTS, TIMING, OPTIMISER, BY_TEST = (EVIDENCE / f"{name}.csv" for name in TABLES)
 CLAIMS, CALIBRATION, HISTORIES = (EVIDENCE / f"{name}.csv" for name in ("claims", "calibration", "histories"))
 SAMPLES = EVIDENCE / "samples.json"
+WAITING = EVIDENCE / "waiting"
 PAGES = (ROOT / "README.md", EVIDENCE / "index.md", EVIDENCE / "why.md")
 CONFIRMATORY = 1000
 """The first seed of the trials that the rule decides by; smaller ones were seen before it was written."""
@@ -457,9 +470,7 @@ def ready(studied: Iterable[StudyResults]) -> list[StudyResults]:
     """The studies without the networks that `unready` names: by the rule these decide nothing yet."""
     studied = list(studied)
     waiting = unready(studied)
-    kept = [
-        replace(r, rows=tuple(row for row in r.rows if (r.study.name, row.part.name) not in waiting)) for r in studied
-    ]
+    kept = [replace(r, rows=tuple(row for row in r.rows if network_of(r, row) not in waiting)) for r in studied]
     return [results for results in kept if any(row.trials for row in results.rows)]
 
 
@@ -469,11 +480,54 @@ def unready(studied: Iterable[StudyResults]) -> dict[tuple[str, str], tuple[int,
     for results in studied:
         own = _study(results.study.name)
         done = {row.row.key for row in completed(results).rows}
-        for part in dict.fromkeys(row.part.name for row in results.rows if fresh(row)):
-            keys = [row.key for row in own.trained if row.part == part]
+        for network in dict.fromkeys(network_of(results, row) for row in results.rows if fresh(row)):
+            keys = [row.key for row in own.trained if DRAW.sub("", row.part) == network[1]]
             if not done.issuperset(keys):
-                waiting[results.study.name, part] = len(done.intersection(keys)), len(keys)
+                waiting[network] = len(done.intersection(keys)), len(keys)
     return waiting
+
+
+def network_of(results: StudyResults, row: RowResults) -> tuple[str, str]:
+    """The study and the part that a row belongs to; the draws of a corruption are one part."""
+    return results.study.name, DRAW.sub("", row.part.name)
+
+
+def read_answers() -> dict[tuple[str, str], Answers]:
+    """Right or wrong on each test image, by trial and metric, of networks that wait for rows."""
+    made = {}
+    for path in sorted(WAITING.glob("*.npz")):
+        with np.load(path, allow_pickle=False) as file:
+            for number in range(int(file["splits"])):
+                trials, metric, ids, labels, right = (
+                    file[f"{name}-{number}"] for name in ("trials", "metric", "ids", "labels", "right")
+                )
+                values = np.unpackbits(right, axis=1, count=len(ids)).astype(np.float64)
+                made |= {(str(t), str(metric)): Answers(ids, v, labels) for t, v in zip(trials, values, strict=True)}
+    return made
+
+
+def write_answers(studied: Sequence[StudyResults]) -> None:
+    """The same of these studies, one file for each network that lacks rows; others need it no longer."""
+    book, waiting = AnswerBook(read_answers()), unready(studied)
+    shutil.rmtree(WAITING, ignore_errors=True)
+    for network in waiting:
+        splits: dict[tuple[str, bytes], dict[str, Answers]] = {}
+        for results in studied:
+            for row in (row for row in results.rows if network_of(results, row) == network):
+                for t in row.trials:
+                    metric = results.study.metric(t.metric)
+                    answers = book.read(t, metric) if metric.right_or_wrong else None
+                    if answers is not None:
+                        splits.setdefault((t.metric, answers.ids.tobytes()), {})[t.digest] = answers
+        arrays: dict[str, Any] = {"splits": len(splits)}
+        for number, ((name, _), own) in enumerate(splits.items()):
+            first = next(iter(own.values()))
+            right = np.packbits(np.array([answers.values > 0 for answers in own.values()]), axis=1)
+            about = {"trials": list(own), "metric": name, "ids": first.ids, "labels": first.labels, "right": right}
+            arrays |= {f"{key}-{number}": value for key, value in about.items()}
+        if splits:
+            WAITING.mkdir(exist_ok=True)
+            np.savez_compressed(WAITING / f"{'.'.join(network)}.npz", **arrays)
 
 
 def together(studied: Iterable[StudyResults]) -> list[StudyResults]:
@@ -492,8 +546,8 @@ def together(studied: Iterable[StudyResults]) -> list[StudyResults]:
 
 
 def evidence_of(studied: Sequence[StudyResults]) -> Evidence:
-    """The pairs of these studies, with what samples.json has of trials whose answers are not here."""
-    return Evidence(decisive(studied), timings=_read(TIMING), beside=read_samples())
+    """The pairs of these studies, with what is kept of trials whose answers are not here."""
+    return Evidence(decisive(studied), timings=_read(TIMING), beside=read_samples(), answers=read_answers())
 
 
 def read_samples() -> dict[str, Beside]:
@@ -508,8 +562,10 @@ def read_samples() -> dict[str, Beside]:
     return made
 
 
-def write_samples(evidence: Evidence) -> None:
-    """The same of every pair that was compared."""
+def write_samples(studied: Sequence[StudyResults]) -> None:
+    """The same of every pair that a claim about these studies looks at."""
+    evidence = evidence_of(studied)
+    judged(evidence)  # makes the comparisons
     found: dict[str, dict[str, Any]] = {
         fingerprint(c): {"pair": f"{name}: {c.a} - {c.b}, {c.metric.name}", "crossed": c.crossed and asdict(c.crossed),
                          "test": asdict(c.test)}
@@ -517,9 +573,8 @@ def write_samples(evidence: Evidence) -> None:
         for c in evidence.of(name)
         if c.test is not None
     }  # fmt: skip
-    if found:
-        text = json.dumps(dict(sorted(found.items(), key=lambda item: item[1]["pair"])), indent=1)
-        SAMPLES.write_text(text + "\n", encoding="utf-8")
+    text = json.dumps(dict(sorted(found.items(), key=lambda item: item[1]["pair"])), indent=1)
+    SAMPLES.write_text(text + "\n", encoding="utf-8")
 
 
 def judged(evidence: Evidence) -> list[verdicts.Verdict]:
@@ -811,7 +866,9 @@ def write(folder: Path | None, tables: Mapping[Path, Path | None]) -> None:
         write_results(full, kept)
         write_calibration(full)
         write_histories(full)
-        write_samples(evidence_of(ready(together([*full, *recorded(kept)]))))
+        studied = together([*full, *recorded(kept)])
+        write_samples(ready(studied))
+        write_answers(studied)
         if not kept:  # one page with all studies needs all their directories
             shutil.rmtree(EVIDENCE / "figures", ignore_errors=True)
             write_report(full, "report")

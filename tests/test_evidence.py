@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import re
+import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import geometric_mean
@@ -127,12 +128,10 @@ def test_histories_are_those_of_tested_trials(writer, trials):
 
 def test_what_samples_told_is_written_as_it_is_read(writer, trials, tmp_path, monkeypatch):
     before = writer.SAMPLES.read_text(encoding="utf-8")
-    evidence = writer.evidence_of(writer.recorded(trials))
-    writer.judged(evidence)
-    monkeypatch.setattr(writer, "SAMPLES", tmp_path / "samples.json")
-    assert writer.read_samples() == {}
-    writer.write_samples(evidence)
-    assert (tmp_path / "samples.json").read_text(encoding="utf-8") == before
+    copied = Path(shutil.copy(writer.SAMPLES, tmp_path))
+    monkeypatch.setattr(writer, "SAMPLES", copied)
+    writer.write_samples(writer.ready(writer.recorded(trials)))
+    assert copied.read_text(encoding="utf-8") == before
 
 
 def test_what_was_seen_before_the_rule_is_called_exploratory(writer, trials):
@@ -233,6 +232,57 @@ def test_rows_of_one_study_from_two_runs_are_one_study(writer):
     (joined,) = writer.together([*first, *second])
     assert {row.row.key: len(row.trials) for row in joined.rows if row.trials} == {"mlp-1/relu": 2, "mlp-1/ada": 2}
     assert {row.row.key for row in joined.rows} == {row.row.key for row in first[0].rows}  # quoted ones too
+
+
+TINY = """
+extends = "table-fashion-mlp"
+only_parts = ["mlp-1"]
+first_seed = 1000
+trials = 2
+training.epochs = 1
+
+[[parts]]
+name = "mlp-1"
+data = "digits"
+dims = { hidden = 2 }
+"""
+
+
+def test_rows_of_a_network_may_come_from_several_machines(writer, tmp_path, monkeypatch):
+    """The paper's test and the bootstrap over images need answers of rows that one machine never had together."""
+    monkeypatch.setattr(writer, "WAITING", tmp_path / "waiting")
+    written = tmp_path / "tiny.toml"
+    written.write_text('only_rows = ["relu", "rbf"]' + TINY, encoding="utf-8")
+    whole, lines = study.load(written), []
+    monkeypatch.setattr(writer, "_study", lambda name: {"tiny": whole}[name])
+    for unit in ("relu", "rbf"):
+        written.write_text(f'only_rows = ["{unit}"]' + TINY, encoding="utf-8")
+        study.run(study.load(written), tmp_path / unit / "tiny", options=study.Options(workers=1))
+        here = writer.directories(tmp_path / unit)
+        studied = writer.together([*here, *writer.recorded(lines)])
+        evidence = writer.evidence_of(writer.ready(studied))
+        writer.write_answers(studied)
+        if unit == "relu":
+            assert [path.name for path in writer.WAITING.iterdir()] == ["tiny.mlp-1.npz"]
+            assert not evidence.studies
+            gathered = [row for results in here for row in writer.trials_of(results)]
+            lines = [{key: "" if value is None else str(value) for key, value in row.items()} for row in gathered]
+            shutil.rmtree(tmp_path / unit)
+    assert not writer.WAITING.exists()
+    pair = (("table-fashion-mlp", "mlp-1/rbf"), ("table-fashion-mlp", "mlp-1/relu"))
+    compared = evidence.get(*pair, "accuracy")
+    rbf, relu = (evidence.row(ref).best.test["accuracy"] for ref in pair)
+    assert compared.test.n == 271  # test images of digits
+    assert compared.test.difference == pytest.approx(rbf - relu)
+    assert compared.crossed.difference == pytest.approx(compared.decision.difference)
+
+
+def test_a_network_waits_for_all_draws_of_its_corruption(writer):
+    one = [
+        line for row in study.load(EVIDENCE / "confirm-imbalance.toml").trained if row.part.endswith("draw-1")
+        for line in lines("confirm-imbalance", row.key.replace("-draw-1", ""), [0.8] * 5, draw="-draw-1")
+    ]  # fmt: skip
+    assert writer.unready(writer.recorded(one)) == {("confirm-imbalance", "mlp-2"): (7, 35)}
 
 
 def test_draws_of_noise_are_one_sample(writer):

@@ -27,11 +27,14 @@ class Answers:
 
 
 class AnswerBook:
-    """Reads each trial's outputs once; what cannot be read or paired is said in `faults`, and left out."""
+    """Reads each trial's outputs once; what cannot be read or paired is said in `faults`, and left out.
 
-    def __init__(self) -> None:
+    `known` has the answers of trials, by digest and metric, whose outputs need not be there.
+    """
+
+    def __init__(self, known: "Mapping[tuple[str, str], Answers] | None" = None) -> None:
         self.faults: list[str] = []
-        self._known: dict[tuple[str, str], Answers | None] = {}
+        self._known: dict[tuple[str, str], Answers | None] = dict(known or {})
         self._shared: dict[tuple[str, bytes], NDArray[Any]] = {}
 
     def read(self, record: TrialRecord, metric: Metric) -> Answers | None:
@@ -326,14 +329,14 @@ class Evidence:
     """The rows of a report, and the findings about their pairs. `timings` are those of benchmarks/epochs.py.
 
     `crossed` false leaves out the bootstrap over seeds and samples, which reads every trial's answers. `beside` has
-    what was once found with answers that are no longer there, by `fingerprint`.
+    what was once found with answers that are no longer there, by `fingerprint`; `answers` are such as were kept.
     """
 
     def __init__(
         self, studies: Sequence[StudyResults], *, timings: Sequence[Mapping[str, str]] = (), crossed: bool = True,
-        beside: Mapping[str, Beside] | None = None,
+        beside: Mapping[str, Beside] | None = None, answers: Mapping[tuple[str, str], Answers] | None = None,
     ) -> None:  # fmt: skip
-        self.book = AnswerBook()
+        self.book = AnswerBook(answers)
         self._beside = beside or {}
         self.timings = {(t["network"], t["unit"]): t for t in timings}
         self.studies: dict[str, StudyResults] = _named(studies)
