@@ -494,7 +494,7 @@ def network_of(results: StudyResults, row: RowResults) -> tuple[str, str]:
 
 def read_answers() -> dict[tuple[str, str], Answers]:
     """Right or wrong on each test image, by trial and metric, of networks that wait for rows."""
-    made = {}
+    made: dict[tuple[str, str], Answers] = {}
     for path in sorted(WAITING.glob("*.npz")):
         with np.load(path, allow_pickle=False) as file:
             for number in range(int(file["splits"])):
@@ -597,11 +597,16 @@ ALL_COUNTED = ("logic",)
 """Studies whose claims are all counted."""
 
 
+def seeds_of(studied: Iterable[StudyResults]) -> dict[str, int]:
+    """The seed of each trial, by its digest."""
+    return {t.digest: t.seed for results in studied for row in results.rows for t in row.trials}
+
+
 def by_basis(
     judgements: Sequence[verdicts.Verdict], studied: Sequence[StudyResults]
 ) -> dict[str, list[verdicts.Verdict]]:
     """The verdicts by what they rest on; those on claims that were not run stand with the last."""
-    seeds = {t.digest: t.seed for results in studied for row in results.rows for t in row.trials}
+    seeds = seeds_of(studied)
     grouped: dict[str, list[verdicts.Verdict]] = {basis: [] for basis in BASES}
     for v in judgements:
         decided = v.trials and all(seeds[digest] >= CONFIRMATORY for digest in v.trials)
@@ -776,9 +781,10 @@ MADE_FROM = (
 )
 
 
-def forest_of(judgements: Sequence[verdicts.Verdict]) -> Chart:
-    """The picture of the index: every judged pair of accuracies."""
-    (gallery,) = figures.forest(judgements)
+def forest_of(judgements: Sequence[verdicts.Verdict], studied: Sequence[StudyResults]) -> Chart:
+    """The picture of the index: every judged pair of accuracies, those that fresh seeds decide first."""
+    seeds = seeds_of(studied)
+    (gallery,) = figures.forest(judgements, lambda pair: any(seeds[digest] < CONFIRMATORY for digest in pair.trials))
     return next(chart for chart in gallery.charts if chart.name == "forest-accuracy")
 
 
@@ -787,7 +793,7 @@ def write_claims(studied: Sequence[StudyResults]) -> None:
     judgements = judged(evidence_of(studied))
     (EVIDENCE / "claims.md").write_text(claims_text(judgements, studied), encoding="utf-8")
     CLAIMS.write_text(writing.claims_csv(_Claims(tuple(judgements), {})), encoding="utf-8")
-    text = draw.draw_svg(forest_of(judgements), Palette())
+    text = draw.draw_svg(forest_of(judgements, studied), Palette())
     (EVIDENCE / "forest.svg").write_text(text, encoding="utf-8")
 
 

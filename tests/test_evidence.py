@@ -112,10 +112,24 @@ def test_the_table_of_claims_has_the_verdicts_of_the_page():
 
 def test_the_claims_and_the_picture_follow_from_the_results(writer, trials):
     text = (EVIDENCE / "claims.md").read_text(encoding="utf-8")
-    judgements = writer.judged(writer.evidence_of(writer.recorded(trials)))
-    assert writer.claims_text(judgements, writer.recorded(trials)) == text
+    studied = writer.ready(writer.recorded(trials))
+    judgements = writer.judged(writer.evidence_of(studied))
+    assert writer.claims_text(judgements, studied) == text
     picture = (EVIDENCE / "forest.svg").read_text(encoding="utf-8")
-    assert all(effect.label[:40] in picture for effect in writer.forest_of(judgements).effects)
+    assert all(effect.label[:40] in picture for effect in writer.forest_of(judgements, studied).effects)
+
+
+def test_the_picture_shows_which_pairs_are_exploratory(writer, trials):
+    fresh = [
+        line for unit, shift in (("relu", 0.0), ("ada", 0.01))
+        for line in lines("confirm-mlp", f"mlp-1/{unit}", [0.88 + shift + 0.0001 * (k * k % 7) for k in range(5)])
+    ]  # fmt: skip
+    studied = writer.recorded([*trials, *fresh])
+    chart = writer.forest_of(writer.judged(writer.evidence_of(studied)), studied)
+    drawn = {effect.label: effect.exploratory for effect in chart.effects}
+    assert not drawn["ADA against ReLU (one-hidden-layer MLP)"]
+    assert drawn["ADA against ReLU (two-hidden-layer MLP)"]
+    assert sorted(drawn.values()) == list(drawn.values())
 
 
 def test_histories_are_those_of_tested_trials(writer, trials):

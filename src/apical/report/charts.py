@@ -197,7 +197,10 @@ class Pictures(Chart):
 
 @dataclass(frozen=True)
 class Effect:
-    """One pair of a forest plot, in printed units: our gain with its interval, the printed gain, the verdict."""
+    """One pair of a forest plot, in printed units: our gain with its interval, the printed gain, the verdict.
+
+    `exploratory`: the trials were seen before the rule that judges them was written.
+    """
 
     label: str
     gain: float
@@ -205,6 +208,7 @@ class Effect:
     high: float
     printed: float | None
     verdict: str
+    exploratory: bool = False
 
 
 @dataclass(frozen=True)

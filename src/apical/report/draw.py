@@ -31,6 +31,7 @@ LEGEND, LEGEND_ROW = "legend", 0.17
 """Files have their own legends; on the page, where one legend serves a gallery, they are cut off by this name."""
 
 CARETS = (4, 5)
+DOTTED = (0, (1.2, 1.0))
 """Matplotlib's markers that point to the left and to the right, of what lies beyond an axis."""
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 """Characters that a name may hold and XML may not."""
@@ -285,10 +286,12 @@ def _forest(figure: Any, chart: Forest, _: Palette) -> None:
         colour, shape = charts.VERDICTS[effect.verdict]
         low, high = max(effect.low, -bound), min(effect.high, bound)
         if low < high:
-            axis.plot([low, high], [place, place], color=colour, linewidth=1.4, solid_capstyle="butt")
+            style = DOTTED if effect.exploratory else "-"
+            axis.plot([low, high], [place, place], linestyle=style, color=colour, linewidth=1.4, solid_capstyle="butt")
         shown = abs(effect.gain) <= bound
         axis.plot(min(max(effect.gain, -bound), bound), place, marker=shape if shown else CARETS[effect.gain > 0],
-                  color=colour, markersize=4.5 if shown else 7, clip_on=False)  # fmt: skip
+                  color=colour, markerfacecolor=charts.GROUND if effect.exploratory else colour,
+                  markersize=4.5 if shown else 7, clip_on=False)  # fmt: skip
         if effect.printed is not None and abs(effect.printed) <= bound:
             axis.plot(effect.printed, place, "D", markersize=4, markerfacecolor="none", markeredgecolor=charts.INK)
     for verdict, (colour, shape) in charts.VERDICTS.items():
@@ -296,6 +299,9 @@ def _forest(figure: Any, chart: Forest, _: Palette) -> None:
             axis.plot([], [], shape, color=colour, markersize=4.5, label=verdict)
     if any(effect.printed is not None for effect in chart.effects):
         axis.plot([], [], "D", markersize=4, markerfacecolor="none", markeredgecolor=charts.INK, label="the paper")
+    if any(effect.exploratory for effect in chart.effects):
+        axis.plot([], [], linestyle=DOTTED, color=charts.INK, marker="o", markersize=4.5, markerfacecolor=charts.GROUND,
+                  label="exploratory")  # fmt: skip
     for place, effect in enumerate(chart.effects):
         axis.text(-bound, place - 0.22, shortened(effect.label, 70), fontsize=7, va="bottom", color=charts.INK)
     axis.set_yticks([])

@@ -124,8 +124,11 @@ def register_figure(name: str, function: Figure) -> None:
     _REGISTERED[name] = function
 
 
-def forest(verdicts: Iterable[Verdict]) -> list[Gallery]:
-    """Every judged pair once, a chart for each score: ours with its interval, the printed gain, the verdict."""
+def forest(verdicts: Iterable[Verdict], exploratory: Callable[[Comparison], bool] = lambda _: False) -> list[Gallery]:
+    """Every judged pair once, a chart for each score: ours with its interval, the printed gain, the verdict.
+
+    Pairs that are `exploratory` stand last, and are drawn as such.
+    """
     pairs: dict[str, dict[str, Comparison]] = {}
     known: set[tuple[str, ...]] = set()
     for finding in (f for verdict in verdicts for f in verdict.findings):
@@ -137,7 +140,7 @@ def forest(verdicts: Iterable[Verdict]) -> list[Gallery]:
         if key not in known:  # whichever way round
             known.add(key)
             pairs.setdefault(name, {})[finding.what.removesuffix(f", test {name}")] = comparison
-    shown = tuple(forest_chart(name, own) for name, own in pairs.items())
+    shown = tuple(forest_chart(name, own, exploratory) for name, own in pairs.items())
     caption = (
         "Lines: the mean gain of the first over the second over seeds, with its 95 % interval. Grey: what counts as no "
         "difference. Arrows: beyond the axis. Diamonds: the paper. Of pairs without a difference 1 in 20 is expected "
@@ -146,7 +149,9 @@ def forest(verdicts: Iterable[Verdict]) -> list[Gallery]:
     return [Gallery("Every judged pair", caption, shown)] if shown else []
 
 
-def forest_chart(name: str, pairs: Mapping[str, Comparison]) -> Forest:
+def forest_chart(
+    name: str, pairs: Mapping[str, Comparison], exploratory: Callable[[Comparison], bool] = lambda _: False
+) -> Forest:
     """The chart of comparisons of one score, by their labels."""
     effects = []
     for label, comparison in pairs.items():
@@ -154,7 +159,8 @@ def forest_chart(name: str, pairs: Mapping[str, Comparison]) -> Forest:
         if decision is not None:
             ends = (decision.difference * unit, decision.low * unit, decision.high * unit)
             printed = None if comparison.printed is None else comparison.printed * unit
-            effects.append(Effect(label, *ends, printed, decision.verdict))
+            effects.append(Effect(label, *ends, printed, decision.verdict, exploratory(comparison)))
+    effects.sort(key=lambda effect: effect.exploratory)
     first = next(iter(pairs.values()))
     axis = f"gain in {first.metric.title}" + (" (points)" if first.metric.percent else "")
     said = "; ".join(f"{e.label} {e.gain:+.3g} ({e.low:+.3g} to {e.high:+.3g}), {e.verdict}" for e in effects)
