@@ -21,38 +21,46 @@ class ApicalBranch(Neuron):
         xavier_(second)
         return cls(second, _fresh(norm) if norm is not None else None, activation)
 
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """The branch of a call of the layer that has more than an input, such as `output_size`."""
+        z = self.affine(*args, **kwargs)
+        return self.activation(z if self.norm is None else self.norm(z))  # type: ignore[no-any-return]
+
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
 
 class Wire:
     """Carries the input of an affine layer to the neuron that its output feeds, within one forward.
 
-    `calls` are the layer's calls that no neuron has taken yet: the input, and the output or what the norm made of it.
+    `calls` are the layer's calls that no neuron has taken yet: its arguments, and the output or what a norm made of it.
     They last as long as the outermost of the forwards that hold both layer and neuron; `level` says which one runs.
     """
 
     def __init__(self) -> None:
-        self.calls: list[tuple[Any, Any]] = []
+        self.calls: list[tuple[Arguments, Any]] = []
         self.level: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"calls": [], "level": None}  # values live as long as a forward: copies and pickles start without
 
-    def put(self, x: Any, output: Any) -> None:
+    def put(self, arguments: Arguments, output: Any) -> None:
         """The layer was called."""
         if self.level is None:  # nothing will clear the wire; two calls are enough to know that there are several
             self.calls = self.calls[-1:]
-        self.calls.append((x, output))
+        self.calls.append((arguments, output))
 
-    def take(self, value: Tensor) -> Any:
-        """The input of the call that `value` comes from: of the only call, or of the one that made this very tensor."""
+    def take(self, value: Tensor) -> Arguments:
+        """What the layer was called with to make `value`: in its only call, or the one that made this very tensor."""
         calls = self.calls
         if len(calls) > 1:
             calls = [call for call in calls if _is_same(value, call[1])][-1:]
         if not calls:
             several, self.calls = len(self.calls), []
             raise RuntimeError(_ambiguous(several) if several else MISSED)
-        x, output = calls[0]
+        arguments, output = calls[0]
         self.calls = [call for call in self.calls if call[1] is not output]
-        return x
+        return arguments
 
 
 MISSED = (
@@ -82,7 +90,7 @@ class Tap:
         self.wire = wire
 
     def __call__(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        self.wire.put(args[0] if args else next(iter(kwargs.values())), output)
+        self.wire.put((args, kwargs), output)
 
 
 class NormTap(Tap):
@@ -90,7 +98,7 @@ class NormTap(Tap):
 
     def __call__(self, norm: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         normed = args[0] if args else next(iter(kwargs.values()))
-        self.wire.calls = [(x, output if made is normed else made) for x, made in self.wire.calls]
+        self.wire.calls = [(given, output if made is normed else made) for given, made in self.wire.calls]
 
 
 class Begin:
@@ -143,8 +151,9 @@ class WiredNeuron(nn.Module):
 
     def forward(self, input: Tensor, copied: Tensor | None = None) -> Tensor:
         """`copied`: the value that `input` is a copy of."""
-        x = self.wire.take(input if copied is None else copied)
-        return self.basal(input) + self.apical(x)  # type: ignore[no-any-return]
+        args, kwargs = self.wire.take(input if copied is None else copied)
+        alone = len(args) == 1 and not kwargs
+        return self.basal(input) + (self.apical(args[0]) if alone else self.apical.called(args, kwargs))  # type: ignore[no-any-return]
 
 
 class InPlace(nn.Module):

@@ -17,9 +17,11 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Graph, Node, Proxy, Tracer
 from torch.nn.utils.parametrize import ParametrizationList
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from apical.convert.kinds import iadd, imul, ipow, is_ours, isub, itruediv
 from apical.convert.probe import containers_read, contents_kept
@@ -238,6 +240,35 @@ def _noticed(member: Any) -> Any:
     return classmethod(run) if isinstance(member, classmethod) else run
 
 
+class _Computed(TorchDispatchMode):
+    """Notices what a forward computes, while it is traced, with tensors that it did not make itself.
+
+    `sum(p.sum() for p in self.parameters())` and `self.table * 2` are numbers then, and a graph would hold them for
+    good. Views share memory with what they show, so that memory tells who made a tensor.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: dict[int, Tensor] = {}
+        self.foreign = False
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+        if function is not torch.ops.aten.lift_fresh.default:  # `torch.tensor(0.0)` makes one out of sight
+            self.foreign = self.foreign or not self.has_made(given)
+        result = function(*args, **(kwargs or {}))
+        self.made |= {_memory(value): value for value in tree_leaves(result) if isinstance(value, Tensor)}
+        return result
+
+    def has_made(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether all of these were made in this forward."""
+        return all(_memory(tensor) in self.made for tensor in tensors)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
 def _call(forward: Callable[..., Any], values: dict[str, Any]) -> Any:
     positional, by_name = [], {}
     for name, parameter in inspect.signature(forward).parameters.items():
@@ -335,12 +366,15 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
             with in_mode(module, mode), attributes_kept([module]):
                 before = _random_states()
                 tracer = OwnForward(module, traced.fixed)
-                with torch.set_grad_enabled(torch.is_grad_enabled()):  # a forward may leave it off
+                with torch.set_grad_enabled(torch.is_grad_enabled()), _Computed() as computed:  # it may leave it off
                     graph = traced.graphs[mode] = tracer.trace(module)
-                hidden = hidden or tracer.hidden
-                if hidden and "forward" not in methods(type(module)):
-                    raise TypeError("it enters a context or has a backward pass of its own, which no graph holds")
                 constants = _constants(graph)
+                own = {id(buffer) for buffer in module.buffers()}
+                made = computed.has_made(value for value in constants if id(value) not in own)
+                hidden = hidden or tracer.hidden or computed.foreign or not made
+                if hidden and "forward" not in methods(type(module)):
+                    raise TypeError("it enters a context, has a backward pass of its own or computes with tensors "
+                                    "from elsewhere, which no graph holds")  # fmt: skip
                 if constants and not _equal(constants, _constants(OwnForward(module, traced.fixed).trace(module))):
                     raise TypeError("it creates different tensors on each call")
                 if not _equal(before, _random_states()):
