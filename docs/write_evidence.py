@@ -84,16 +84,17 @@ PAPER_TIMES = "table-moroco"
 def blocks() -> dict[str, str]:
     """Every generated block by its name."""
     trials, timings = _read(RESULTS), _read(TIMING)
+    waiting = unready(recorded(trials))
     studied = ready(recorded(trials))
     deciding = decisive(studied)
     return {
-        "state": state(deciding, unready(recorded(trials))),
+        "state": state(deciding, waiting),
         "headline": headline(deciding),
         "pairs": pairs(deciding),
         "losses": losses(deciding),
         "confirmed": confirmed(deciding),
         "verdicts": by_subject(judged(evidence_of(studied)), studied),
-        "calibration": calibrated(_read(CALIBRATION)) if CALIBRATION.is_file() else NOTHING_YET,
+        "calibration": calibrated(looked_at(_read(CALIBRATION), waiting)) if CALIBRATION.is_file() else NOTHING_YET,
         "xor": xor(trials),
         "cost": cost(timings),
         "studies": studies(trials),
@@ -485,6 +486,12 @@ def unready(studied: Iterable[StudyResults]) -> dict[tuple[str, str], tuple[int,
             if not done.issuperset(keys):
                 waiting[network] = len(done.intersection(keys)), len(keys)
     return waiting
+
+
+def looked_at(lines: Iterable[Row], waiting: Iterable[tuple[str, str]]) -> list[Row]:
+    """The lines about networks that do not wait for rows."""
+    left = set(waiting)
+    return [line for line in lines if (line["study"], DRAW.sub("", line["row"].partition("/")[0])) not in left]
 
 
 def network_of(results: StudyResults, row: RowResults) -> tuple[str, str]:

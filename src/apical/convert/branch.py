@@ -152,8 +152,8 @@ class WiredNeuron(nn.Module):
     def forward(self, input: Tensor, copied: Tensor | None = None) -> Tensor:
         """`copied`: the value that `input` is a copy of."""
         args, kwargs = self.wire.take(input if copied is None else copied)
-        alone = len(args) == 1 and not kwargs
-        return self.basal(input) + (self.apical(args[0]) if alone else self.apical.called(args, kwargs))  # type: ignore[no-any-return]
+        apical: Any = self.apical
+        return self.basal(input) + (apical.called(args, kwargs) if kwargs or args[1:] else apical(args[0]))  # type: ignore[no-any-return]
 
 
 class InPlace(nn.Module):

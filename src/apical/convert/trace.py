@@ -240,7 +240,7 @@ def _noticed(member: Any) -> Any:
     return classmethod(run) if isinstance(member, classmethod) else run
 
 
-class _Computed(TorchDispatchMode):
+class _Computed(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notices what a forward computes, while it is traced, with tensors that it did not make itself.
 
     `sum(p.sum() for p in self.parameters())` and `self.table * 2` are numbers then, and a graph would hold them for
@@ -248,7 +248,7 @@ class _Computed(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.made: dict[int, Tensor] = {}
         self.foreign = False
 
