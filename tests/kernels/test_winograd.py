@@ -71,15 +71,13 @@ def test_equals_torch_for_any_shape(n, inputs, outputs, height, width, dtype, bi
     check(example(n, inputs, outputs, height, width, dtype=dtype, bias=bias))
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "side"), [(64, 128, 16), (256, 256, 8), (512, 512, 4), (512, 512, 2)])
-def test_errors_of_float32_are_a_few_times_those_of_torch(inputs: int, outputs: int, side: int) -> None:
-    tensors = example(8, inputs, outputs, side, side)
-    g = torch.randn(8, outputs, side, side)
-    exact = gradients(torch_s, leaves(tensors, torch.float64), g.double())
-    own = [error(a, b) for a, b in zip(gradients(winograd.conv2d, leaves(tensors), g), exact, strict=True)]
-    theirs = [error(a, b) for a, b in zip(gradients(torch_s, leaves(tensors), g), exact, strict=True)]
-    assert max(own) < 6e-6
-    assert max(own) < 5 * max(theirs)
+# Torch's own errors on these are 3e-7 to 4e-6, depending on the machine's vectors, so they are no measure.
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "side", "bound"),
+    [(64, 128, 16, 4e-6), (256, 256, 8, 4e-6), (512, 512, 4, 4e-6), (512, 512, 2, 1.5e-6)],
+)
+def test_errors_of_float32_are_a_few_roundings(inputs: int, outputs: int, side: int, bound: float) -> None:
+    check(example(8, inputs, outputs, side, side), bound)
 
 
 def test_a_large_batch_is_cut_into_parts(monkeypatch: pytest.MonkeyPatch) -> None:
