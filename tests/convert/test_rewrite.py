@@ -227,3 +227,24 @@ def test_tracing_leaves_nothing_in_a_cache() -> None:
     assert model[0].cache == {}
     apical.convert_(model, "ada")
     assert torch.equal(model(x), ADA(model[0].linear(x) + model[0].linear.bias * 2))
+
+
+@pytest.mark.parametrize("activation", ["relu", F.gelu, nn.ReLU(), nn.Mish()])
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_copies_of_a_decoder_layer_have_its_activation(activation, unit):
+    torch.manual_seed(0)
+    layer = nn.TransformerDecoderLayer(8, 2, 16, activation=activation, batch_first=True, dropout=0.0).eval()
+    x = torch.randn(2, 3, 8)
+    before = layer(x, x)
+    report = apical.convert_(layer, unit)
+    after = layer(x, x)
+    assert len(report.converted) == 1
+    assert not torch.equal(after, before)
+    assert torch.equal(copy.deepcopy(layer)(x, x), after)
+    assert torch.equal(pickle.loads(pickle.dumps(layer))(x, x), after)
+    decoder = nn.TransformerDecoder(layer, 2).eval()
+    assert torch.equal(decoder(x, x), layer(after, x))
+    report.undo()
+    assert torch.equal(layer(x, x), before)
+    layer.activation = nn.Identity()
+    assert not torch.equal(layer(x, x), before)

@@ -37,7 +37,7 @@ from apical.convert.record import (
     selection_of,
 )
 from apical.convert.report import Change, ConversionReport, Cost, nothing_converted, nothing_to_convert, rows
-from apical.convert.rewrite import Surgery
+from apical.convert.rewrite import Surgery, put
 from apical.convert.verification import MismatchError, Verification, at_fault
 from apical.errors import ApicalError, ConversionError
 from apical.nn.unit import Unit
@@ -193,7 +193,8 @@ def _carry_out(
     at_zero: bool = False,
 ) -> ConversionReport:
     """Do what was decided, and report it."""
-    record = record_of(network.model, network.selection, str(unit), decisions)
+    counting = observed.counting if observed is not None else ()
+    record = record_of(network.model, network.selection, str(unit), decisions, counting)
     before, verification = _costs(network.model, example_inputs), Verification(network.model, example_inputs)
     application = Application(network, surgery, decisions, unit, at_zero=at_zero)
     application.run()
@@ -213,9 +214,12 @@ def _carry_out(
 
 
 def _listed(network: FlowGraph, observed: Observation | Recorded | None) -> list[Decision]:
-    """Values that leave torch, operators that are not linear and unknown calls: as observed, or as the code tells."""
+    """Values that leave torch, operators that are not linear and unknown calls: as observed, or as the code tells.
+
+    And activations that do not run as the model is set.
+    """
     noted = [*network.leaving, *network.operators, *network.unknown]
-    sites = observed.others() if isinstance(observed, Observation) else noted
+    sites = [*(observed.others() if isinstance(observed, Observation) else noted), *network.dormant]
     return [Decision(site, "keep", str(site.fixed), asked=False) for site in sites]
 
 
@@ -270,8 +274,9 @@ def _repeat(model: nn.Module, surgery: Surgery, record: dict[str, Any]) -> Conve
     network = FlowGraph(model, selection_of(model, record), _aliases(held))
     recorded = Recorded(network, record)
     sites = network.sites()
-    seen = [site for site in sites if site.suspected and site.name not in record["kept"]]  # example inputs told
-    sites = recorded.split(network.clear(sites, seen))
+    told = [site for site in sites if site.suspected and site.name not in record["kept"]]  # by example inputs
+    told += [site for site in sites if site.name in recorded.counting]
+    sites = recorded.split(network.clear(sites, told))
     decisions = decide(network, sites, unit, chosen_by=lambda site: site.label in wanted, observed=recorded)
     check_same(record, decisions, network)
     return _carry_out(network, surgery, decisions, unit, recorded, held)
@@ -322,7 +327,7 @@ def _release_functions(held: list[Held], surgery: Surgery) -> None:
     for module, name, stand_in, value in held:
         new = surgery.now(stand_in)
         if new is not stand_in:
-            setattr(module, name, new)
+            put(module, name, new)
         elif getattr(module, name) is stand_in:
             surgery.restore(module, name, value)
 

@@ -24,8 +24,8 @@ from apical.convert.kinds import HeldFunction, call_input, is_transformer_layer,
 from apical.convert.plan import Decision, all_fused, has_extras, takes_slot
 from apical.convert.probe import probe, same_function
 from apical.convert.rewrite import Surgery, inline
-from apical.convert.source import Edit, Place, call_input_place, is_picked, picking_settings, why_no_source
-from apical.convert.trace import Traced, place_of
+from apical.convert.source import Edit, call_input_place, picking_settings
+from apical.convert.trace import Traced
 from apical.nn.unit import Unit
 
 
@@ -284,27 +284,13 @@ class Application:
 
 def _keep_code(decisions: list[Decision]) -> None:
     """Let forwards keep their code where other calls in it are all that changes: a graph holds less than code does."""
-    for owner in {d.site.owner for d in decisions if d.form == "swap" and d.site.module is None}:
-        sites = [d.site for d in decisions if d.site.owner is owner and d.site.module is None]
-        changed = [d.site for d in decisions if d.form == "swap" and d.site in sites]
-        if not owner.keeps_code and all(_is_written_alone(site, sites) for site in changed):
+    for owner in {d.site.owner for d in decisions if d.form in ("swap", "wire") and d.site.module is None}:
+        changed = [d for d in decisions if d.site.owner is owner and d.site.module is None and d.form != "keep"]
+        edits = all(d.form in ("swap", "wire") and d.site.written_alone for d in changed)
+        if not owner.keeps_code and edits and (owner.acts_outside or all(d.form == "swap" for d in changed)):
             owner.keeps_code = True
-            for site in changed:
-                site.place = _place(site)
-
-
-def _is_written_alone(site: Site, sites: list[Site]) -> bool:
-    """Whether the source has an expression that is this activation and no other of the same forward."""
-    written = site.expression
-    if written is None or not site.nodes or written.place.helper or is_picked(type(site.owner.module), written.place):
-        return False
-    others = [place for other in sites if other is not site for place in (other.place, _place(other))]
-    alone = written.place not in others and all(written.place.holds(place_of(node)) for node in site.nodes.values())
-    return alone and why_no_source(site.owner.module, written.place.method) is None
-
-
-def _place(site: Site) -> Place | None:
-    return None if site.expression is None else site.expression.place
+            for d in changed:
+                d.site.place = d.site.expression.place if d.site.expression is not None else None
 
 
 def _called(affine: Node, name: str) -> Node:

@@ -63,6 +63,7 @@ from apical.convert.kinds import (
     written_class,
 )
 from apical.convert.operators import Data, Operation, unexplained
+from apical.convert.outside import named_elsewhere
 from apical.convert.probe import changes_shape, elementwise, is_bent, module_function, overwrites, whole_activation
 from apical.convert.source import (
     Calls,
@@ -70,6 +71,7 @@ from apical.convert.source import (
     Method,
     Place,
     called_names,
+    dormant,
     hooks,
     methods,
     not_linear,
@@ -130,8 +132,9 @@ class Site:
     `nodes` holds the call in each mode of the owner's forward, `starts` its input; a call of one mode alone has one
     entry, a call in a forward without a graph none. `expression` is the same call in the source. Where `fixed` is set,
     it says why the activation has to stay. A `formula` is an activation of several steps; the calls it consists of are
-    `part_of` it, and not activations for themselves. `suspected`: the source does not tell whether they are. A module
-    may be called with numbers beside its input: `further` has those of each call, `...` for one that is not known.
+    `part_of` it, and not activations for themselves. `suspected`: the source does not tell whether they are.
+    `written_alone`: its expression in the source is this activation and no other. A module may be called with numbers
+    beside its input: `further` has those of each call, `...` for one that is not known.
     """
 
     owner: Traced
@@ -148,6 +151,7 @@ class Site:
     formula: Formula | None = None
     part_of: "Site | None" = None
     suspected: bool = False
+    written_alone: bool = False
     further: list[Further] = field(default_factory=list)
 
     @property
@@ -293,6 +297,8 @@ class FlowGraph:
         """Calls of code that nothing tells, where no graph shows what they do: listed likewise."""
         self.operators: list[Site] = []
         """Calls of functions that are not linear, and that are no part of an activation, as far as code tells."""
+        self.dormant: list[Site] = []
+        """Activations that do not run as long as attributes of their modules are what they are: listed likewise."""
         self._visit(model)
         registered = {id(module) for module in model.modules()}
         for traced in self._forwards():
@@ -399,6 +405,16 @@ class FlowGraph:
         """The number of places that hold a module."""
         return sum(child is module for parent in self.model.modules() for child in parent._modules.values())
 
+    def named_elsewhere(self, part: nn.Module) -> str | None:
+        """The name of a layer under which code beside the forwards that a graph shows may look for it."""
+        names = {name for module in self.model.modules() for name, child in module._modules.items() if child is part}
+        return next(iter(sorted(names & self._named_elsewhere)), None)
+
+    @cached_property
+    def _named_elsewhere(self) -> frozenset[str]:
+        kinds = {type(module) for module in self.model.modules()}
+        return frozenset(name for kind in kinds for name in named_elsewhere(kind))
+
     def chosen(self, site: Site) -> bool:
         """Whether the conversion is about this activation."""
         return self._is_chosen(site.activation, site.module)
@@ -470,13 +486,23 @@ class FlowGraph:
         taken = {(id(site.owner.module), site.target) for site in called}
         for traced in self._forwards():
             names, keeps = _Names(traced.module, taken), bool(traced.error or traced.fixed)
-            written = [e for e in traced.expressions if (keeps or _is_call(e.place)) and id(e) not in placed]
+            unplaced = [e for e in traced.expressions if id(e) not in placed]
+            places = [place_of(node) for _, node in traced.nodes()]
+            asleep = [e for e in unplaced if not (keeps or _is_call(e.place) or any(map(e.place.holds, places)))]
+            awake = [e for e in asleep if traced.keeps_code]
+            written = [e for e in unplaced if keeps or _is_call(e.place) or e in awake]
+            mentions = [*traced.mentions, *(dormant(e) for e in asleep if e not in awake)]
             sites += [_expression_site(traced, expression, names(expression.kind)) for expression in written]
             shown = {call_kind(node) for _, node in traced.nodes()}
             computed = {site.kind for site in called if site.owner is traced and site.nodes}
             own = [site for site in (*called, *sites) if site.owner is traced]
-            places = [place_of(node) for _, node in traced.nodes()]
-            for mention in traced.mentions:
+            for mention in mentions:
+                if mention.dormant:
+                    known = Activation(mention.kind, default=mention.default)
+                    if self._is_chosen(known):
+                        name = names(known.kind)
+                        self.dormant.append(fixed_site(traced, known, name, mention.reason, mention.place))
+                    continue
                 if mention.operator:
                     if traced.error or not any(map(mention.place.holds, places) if mention.place else places):
                         kind = Activation(mention.kind)
@@ -650,7 +676,8 @@ class FlowGraph:
     def _note_operators(self, traced: Traced, operations: list[Operation], known: set[Node]) -> None:
         """Keep the calls in a graph that are neither harmless nor a part of an activation."""
         for each in operations:
-            each.known = each.known or each.origin[1] in known
+            node = each.origin[1]
+            each.known = each.known or node in known or isinstance(node.target, type)  # a class of results holds values
         for each in unexplained(operations):
             place = place_of(each.origin[1])
             site = fixed_site(traced, Activation(each.name), each.name, not_linear(each.label, place), place)

@@ -5,6 +5,7 @@ flow that flow.py reads from graphs, for the forwards that have none.
 """
 
 import copy
+import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -76,12 +77,14 @@ class Share:
 
     seen: int = 0
     inactive: int = 0
+    floating: bool = False
     saturated: int | None = None
 
     def count(self, x: Tensor, alpha: float | None) -> None:
         while torch._C._functorch.is_functorch_wrapped_tensor(x):  # inside of vmap, which has no numbers to look at
             x = torch._C._functorch.get_unwrapped(x)
         self.seen += x.numel()
+        self.floating = self.floating or x.is_floating_point() or x.is_complex()
         self.inactive += int((x < 0).sum())
         if alpha is not None:
             self.saturated = (self.saturated or 0) + int((alpha * x > SATURATED).sum())
@@ -145,9 +148,22 @@ class Observation:
     operators: list[Site] = field(default_factory=list)
     """Operators that are not linear, and that are no part of an activation."""
 
+    @property
+    def counted(self) -> set[Site]:
+        """The calls on whole numbers alone, such as indices, which are no activations."""
+        return {site for site, share in self.shares.items() if share.seen and not share.floating}
+
+    @property
+    def counting(self) -> set[str]:
+        """Their names, for the record; modules stay listed."""
+        return {site.name for site in self.counted if site.module is None}
+
     def inputs(self, site: Site) -> str:
         """What an activation was called with, for its row."""
-        unused = site.module is not None and site not in self.calls and id(site.module) not in self.inside
+        if site.module is not None:
+            unused = site not in self.calls and id(site.module) not in self.inside
+        else:
+            unused = site.expression is not None and site.place is not None and not self._has_run(site)
         return DID_NOT_RUN if unused else str(self.shares.get(site, ""))
 
     def others(self) -> list[Site]:
@@ -444,6 +460,11 @@ class _Watch(TorchFunctionMode):
         """List the activations that were computed step by step and that nothing lists yet."""
         wholes = [site.part_of for site in self.observed.calls]
         self.observed.cleared = {whole for whole in wholes if whole is not None and whole.suspected}
+        for counted in self.observed.counted:
+            if counted.module is None:
+                self.observed.cleared.add(counted)
+            else:
+                counted.fixed = "it is called with whole numbers"
         for own in self.listed.values():
             own[:] = self.network.clear(own, self.observed.cleared)
         noted, explained = set(self.observed.calls), set[int]()
@@ -861,13 +882,20 @@ def _runs(model: nn.Module, example_inputs: Any) -> bool:
 def multiply_adds(model: nn.Module, example_inputs: Any) -> int:
     """Multiplications with an addition in one forward: those of matrix products and convolutions; 0 if none can count.
 
-    A forward that differentiates has no place for the hooks by which torch counts.
+    A forward that differentiates has no place for the hooks by which torch counts, nor have views of parameters, which
+    therefore ask for no gradients meanwhile.
     """
+    asking = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with tried(model, example_inputs) as forward, FlopCounterMode(display=False) as counter:
         try:
+            for parameter in asking:
+                parameter.requires_grad_(False)
             forward()
         except RuntimeError:
             return 0
+        finally:
+            for parameter in asking:
+                parameter.requires_grad_()
     return int(counter.get_total_flops()) // 2
 
 
@@ -897,6 +925,16 @@ def tried(model: nn.Module, example_inputs: Any, mode: bool | None = False) -> I
             for tensor, version, value in before:
                 if failed or mode is None or tensor._version != version:  # batch norm counts no version in training
                     tensor.copy_(value)
+
+
+def seed(model: nn.Module) -> None:
+    """Start every source of random numbers that a forward may draw from anew."""
+    torch.default_generator.manual_seed(0)
+    for device in gpus(model):
+        torch.cuda.default_generators[device].manual_seed(0)
+    random.seed(0)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(0)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from apical.convert.branch import ApicalBranch
 from apical.convert.flow import UNCALLED, Feed, FlowGraph, Site, output, own_attributes
 from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, is_ours, is_transformer_layer
 from apical.convert.rewrite import why_not
-from apical.convert.source import call_input_place, out_of_reach, why_no_source
-from apical.convert.trace import Traced
+from apical.convert.source import call_input_place, is_picked, out_of_reach, why_no_source
+from apical.convert.trace import Traced, place_of
 from apical.errors import ConversionError
 from apical.nn.layers import Neuron
 from apical.nn.unit import Unit
@@ -20,6 +20,7 @@ Filter = Callable[[str, nn.Module], bool]
 FILTERED = "filter_fn leaves it out"
 NOT_ASKED = "it is not among the kinds to convert"
 PER_CHANNEL = "one value per channel needs the layer's"
+OUTSIDE = "its forward does more than a graph shows"
 BASAL = "it is the basal activation of a pyramidal neuron"
 Form = Literal["swap", "neuron", "fuse", "branch", "wire", "keep"]
 
@@ -68,6 +69,8 @@ def decide(
     """A decision for every site; what the kinds or the filter leave out is kept."""
     chosen = [site for site in sites if site.part_of is None and chosen_by(site)]
     wholes = {id(site.module): site.part_of for site in sites if site.module is not None and site.part_of is not None}
+    for site in sites:
+        site.written_alone = _is_written_alone(site, sites)
     for site in chosen:
         if site.module is not None and (whole := wholes.get(id(site.module))) is not None:
             site.fixed = f"its module is a part of {whole.name} too"
@@ -148,7 +151,7 @@ def _accepted(site: Site, filter_fn: Filter | None) -> bool:
 def why_not_rewritten(site: Site) -> str | None:
     """Why the forward cannot call something else at this place; None where it can."""
     if not site.owner.keeps_code:
-        return why_not(site.owner)
+        return why_not(site.owner) if not site.owner.acts_outside else None if site.written_alone else OUTSIDE
     place = site.place
     if place is None:
         return "its call was not seen in the source"
@@ -157,6 +160,17 @@ def why_not_rewritten(site: Site) -> str | None:
     if site.expression is None and call_input_place(type(site.owner.module), place) is None:
         return "its call is not written out in the source"
     return why_no_source(site.owner.module, place.method)
+
+
+def _is_written_alone(site: Site, sites: list[Site]) -> bool:
+    """Whether the source has an expression that is this activation and no other of the same forward."""
+    written = site.expression
+    if written is None or not site.nodes or written.place.helper or is_picked(type(site.owner.module), written.place):
+        return False
+    others = [s for s in sites if s.owner is site.owner and s.module is None and site not in (s, s.part_of)]
+    places = [place for other in others for place in (other.place, other.expression and other.expression.place)]
+    alone = written.place not in places and all(written.place.holds(place_of(node)) for node in site.nodes.values())
+    return alone and why_no_source(site.owner.module, written.place.method) is None
 
 
 def _standard(network: FlowGraph, site: Site, unit: Unit) -> Decision:
@@ -300,7 +314,8 @@ def _why_not_fused(
     network: FlowGraph, site: Site, feeds: dict[bool, Feed], affine: nn.Module, norm: nn.Module | None
 ) -> str | None:
     """Why affine, norm and activation cannot be one layer; None where they can."""
-    if any(value.owner.keeps_code for feed in feeds.values() for value in feed.path) or site.owner.keeps_code:
+    owners = [site.owner, *(value.owner for feed in feeds.values() for value in feed.path)]
+    if any(owner.keeps_code or owner.acts_outside for owner in owners):
         return "its forward has ways that no graph shows"
     if any(feed.additions for feed in feeds.values()):
         return "a sum stands before it"
@@ -334,6 +349,8 @@ def _why_used_elsewhere(
     for part in (affine, *([norm] if norm is not None and norm is not site.owner.module else [])):
         if not network.called_once(part) or network.modes(part) != set(site.nodes):
             return "its layers are used elsewhere too"
+        if (name := network.named_elsewhere(part)) is not None:
+            return f"a method beside the forwards names {name}, and may change it"
     for holder in network.entered_by(feeds.values()):
         if not network.called_once(holder) or network.modes(holder) != set(site.nodes):
             return "the module that holds its layers is called elsewhere too"
@@ -385,7 +402,8 @@ def _why_no_branch(network: FlowGraph, site: Site, feeds: dict[bool, Feed], affi
         return "a hook is attached to it"
     if isinstance(site.owner.module, nn.Sequential) and id(site.owner.module) in network.open:
         return "its parts may be called one by one"
-    if site.owner.keeps_code or any(owner.keeps_code for feed in feeds.values() for owner in _inlined(feed)):
+    owners = [site.owner, *(owner for feed in feeds.values() for owner in _inlined(feed))]
+    if any(owner.keeps_code or owner.acts_outside for owner in owners):
         return "its forward keeps its code"
     if any(feed.affine.above for feed in feeds.values()):
         return "its affine layer lies outside the module that calls it"

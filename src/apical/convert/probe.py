@@ -7,6 +7,7 @@ norms fail (they look at other numbers), scales and biases fail (straight lines)
 """
 
 import copy
+import random
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod, sqrt
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -287,7 +288,31 @@ def whole_activation(module: nn.Module) -> Elementwise | None:
     if in_evaluation is None or in_training is None:
         return None
     answer = elementwise(in_evaluation, widths)
-    return answer if answer is not None and answer == elementwise(in_training, widths) else None
+    if answer is None or answer != elementwise(in_training, widths):
+        return None
+    return None if _has_effects(in_evaluation, widths) or _has_effects(in_training, widths) else answer
+
+
+def _has_effects(own: Any, widths: tuple[int, ...]) -> bool:
+    """Whether a call stores something in a module, which would go with it: a counter, a penalty for the loss."""
+
+    def state() -> list[Any]:
+        values = [value for part in own.modules() for value in vars(part).values()]
+        return [*values, *own.buffers()]
+
+    before = [(value, _count(value)) for value in state()]
+    with _undisturbed(own):
+        for width in widths:
+            _values(own, POINTS[: len(POINTS) // width * width].view(-1, width))
+        after = state()
+        return len(after) != len(before) or any(
+            value is not now or count != _count(now) for (value, count), now in zip(before, after, strict=True)
+        )
+
+
+def _count(value: Any) -> int:
+    """What changes where something is put into a value."""
+    return value._version if isinstance(value, Tensor) else len(value) if type(value) in _CONTAINERS else 0
 
 
 @contextmanager
@@ -304,14 +329,58 @@ _CONTAINERS = (dict, list, set, OrderedDict, deque)
 
 @contextmanager
 def contents_kept(values: Iterable[Any]) -> Iterator[None]:
-    """Put back what lists and tables among `values` hold."""
+    """Put back what lists, tables and objects among `values` hold, and where sources of random numbers stand."""
+    values = list(values)
     before = [(value, copy.copy(value)) for value in values if type(value) in _CONTAINERS]
+    objects = [(vars(value), dict(vars(value))) for value in values if _is_object(value)]
+    drawn = [(value, state) for value in values if (state := _random_state(value)) is not None]
     try:
         yield
     finally:
         for value, contents in before:
             value.clear()
             value.extend(contents) if isinstance(value, (list, deque)) else value.update(contents)
+        for own, was in objects:
+            if own.keys() != was.keys() or any(own[name] is not value for name, value in was.items()):
+                own.clear()
+                own.update(was)
+        for value, state in drawn:
+            if hasattr(value, "bit_generator"):
+                value.bit_generator.state = state
+            else:
+                getattr(value, "setstate" if isinstance(value, random.Random) else "set_state")(state)
+
+
+def held(values: Iterable[Any]) -> list[Any]:
+    """These values, and what lists, tables and objects among them hold."""
+    waiting, reached = deque(values), dict[int, Any]()
+    while waiting and len(reached) < MANY_HELD:
+        value = waiting.popleft()
+        if id(value) not in reached:
+            reached[id(value)] = value
+            inner = vars(value) if _is_object(value) else value if type(value) in _CONTAINERS else ()
+            if len(inner) < MANY_HELD:
+                waiting += inner.values() if isinstance(inner, dict) else inner
+    return list(reached.values())
+
+
+MANY_HELD = 2000
+"""Values: what a network keeps for itself is fewer, what it keeps of a data set may be more."""
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a value is an object of a class of its own: a counter, a schedule, a list of callbacks."""
+    own = isinstance(getattr(value, "__dict__", None), dict)
+    return own and not (isinstance(value, (nn.Module, Tensor, ModuleType)) or callable(getattr(value, "__get__", None)))
+
+
+def _random_state(value: Any) -> Any:
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if hasattr(value, "bit_generator"):  # of numpy
+        return copy.deepcopy(value.bit_generator.state)
+    known = isinstance(value, torch.Generator) or type(value).__name__ == "RandomState"
+    return value.get_state() if known else None
 
 
 def containers_read(function: Any) -> list[Any]:

@@ -31,8 +31,10 @@ MARK = "converted_load_with_apical_hub_from_pretrained"
 """A buffer of converted Transformers models. Loaded without apical, its name is in the warning about unused weights."""
 
 
-def record_of(model: nn.Module, selection: Selection, unit: str, decisions: list[Decision]) -> dict[str, Any]:
-    """What one conversion did."""
+def record_of(
+    model: nn.Module, selection: Selection, unit: str, decisions: list[Decision], counting: Iterable[str]
+) -> dict[str, Any]:
+    """What one conversion did; `counting` names what example inputs showed to be called with whole numbers."""
     names = {id(module): name for name, module in model.named_modules()}
     return {
         "unit": unit,
@@ -41,6 +43,7 @@ def record_of(model: nn.Module, selection: Selection, unit: str, decisions: list
         "also": [_class_name(each) for each in selection.also],
         "activations": [_entry(decision, names) for decision in decisions if decision.form != "keep"],
         "kept": sorted({decision.site.name for decision in decisions if decision.form == "keep"}),
+        "counting": sorted(counting),
     }
 
 
@@ -79,6 +82,7 @@ class Recorded:
 
     def __init__(self, network: FlowGraph, record: dict[str, Any]) -> None:
         self.network, self.entries = network, {entry["name"]: entry for entry in record["activations"]}
+        self.counting = set[str](record.get("counting", ()))
 
     def split(self, sites: list[Site]) -> list[Site]:
         """The sites, those of modules without a graph by the places that called them."""
@@ -190,6 +194,7 @@ def _is_record(record: Any) -> bool:
         and all(isinstance(record.get(key), str) for key in ("unit", "root"))
         and (record.get("kinds", 0) is None or _are(record.get("kinds"), str))
         and all(_are(record.get(key), str) for key in ("also", "kept"))
+        and _are(record.get("counting", []), str)
         and _are(record.get("activations"), dict)
         and all(map(_is_entry, record["activations"]))
     )

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 
-from apical.convert.source import Edit, edited, globals_read, is_setting, plain_value, rewritten_method
+from apical.convert.outside import globals_read, is_setting, plain_value
+from apical.convert.source import Edit, edited, rewritten_method
 from apical.convert.trace import MODES, Traced
 from apical.errors import ConversionError
 
@@ -52,8 +53,8 @@ class Surgery:
             return
         for parent, name in self._slots.get(id(old), []):
             if (parent, name) not in but:
-                parent._modules[name] = new
-                self._undo.append(partial(parent._modules.__setitem__, name, old))
+                put(parent, name, new)
+                self._undo.append(partial(put, parent, name, old))
 
     def now(self, old: nn.Module) -> nn.Module:
         """What is in the first place where the model had `old`."""
@@ -77,6 +78,7 @@ class Surgery:
         self._undo.append(partial(delattr, module, name))
         setattr(module, name, value)
         if isinstance(value, nn.Module):
+            put(module, name, value)
             self._slots.setdefault(id(value), []).append((module, name))
 
     def buffer(self, module: nn.Module, name: str, value: Tensor, *, persistent: bool = True) -> None:
@@ -125,6 +127,16 @@ class Surgery:
         while self._undo:
             self._undo.pop()()
         return self.original
+
+
+def put(parent: nn.Module, name: str, child: nn.Module) -> None:
+    """Let `parent` have `child` under a name that it has already.
+
+    A copy of a torch decoder layer looks for its activation among plain attributes, and runs ReLU if there is none.
+    """
+    parent._modules[name] = child
+    if isinstance(parent, nn.TransformerDecoderLayer) and name == "activation":
+        vars(parent)[name] = child
 
 
 def why_not(traced: Traced) -> str | None:
@@ -238,7 +250,7 @@ def _rewritten(base: Any, texts: tuple[Text, ...]) -> Any:
         "_apical_texts": texts,
     }
     if isinstance(text, str):
-        members["forward"] = _forward(base, text)
+        members |= {"forward": _forward(base, text), "_apical_graph": True}
     else:
         members |= {name: rewritten_method(below, name, method) for name, method in text}
     bases = (below,) if len(texts) > 1 else (Rewritten, base)

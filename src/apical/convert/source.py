@@ -12,13 +12,12 @@ import ast
 import inspect
 import linecache
 import re
-import sys
 import textwrap
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MappingProxyType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MappingProxyType
 from typing import Any
 
 import torch
@@ -104,6 +103,8 @@ class Mention:
     """Whether it is no activation either, but a call of code that nothing tells."""
     operator: bool = False
     """Whether it is a call of torch that is neither linear nor a part of an activation."""
+    dormant: bool = False
+    """Whether it is an activation that does not run as long as the attributes of the module are what they are."""
 
 
 @dataclass(frozen=True)
@@ -151,11 +152,16 @@ def _read_methods(kind: type[nn.Module]) -> dict[str, Method]:
         if method is None:
             continue
         known[name] = method
-        overridden = kind.__mro__ if "super" in method.function.__code__.co_names else ()
-        for each in (method, *(own for base in overridden if (own := _method(base, name)) is not None)):
+        for each in (method, *overridden(kind, method)):
             nodes = [node for node in ast.walk(each.tree) if isinstance(node, ast.Attribute)]
-            waiting += [node.attr for node in nodes if _is_own(node, each.self)]
+            waiting += [node.attr for node in nodes if is_own(node, each.self)]
     return known
+
+
+def overridden(kind: type[nn.Module], method: Method) -> list[Method]:
+    """The methods of the same name that this one may call over `super()`."""
+    bases = kind.__mro__ if "super" in method.function.__code__.co_names else ()
+    return [own for base in bases if (own := _method(base, method.name)) is not None]
 
 
 def called_names(kind: type[nn.Module]) -> dict[Place, str]:
@@ -201,7 +207,7 @@ def first_parameter(function: Any) -> str:
         return "input"
 
 
-def _is_own(node: ast.AST, own: str) -> bool:
+def is_own(node: ast.AST, own: str) -> bool:
     """Whether this is an attribute of self."""
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own
 
@@ -212,138 +218,8 @@ def _changed_attributes(kind: type[nn.Module]) -> set[str]:
         node.attr
         for method in methods(kind).values()
         for node in ast.walk(method.tree)
-        if isinstance(node, ast.Attribute) and _is_own(node, method.self) and not isinstance(node.ctx, ast.Load)
+        if isinstance(node, ast.Attribute) and is_own(node, method.self) and not isinstance(node.ctx, ast.Load)
     }
-
-
-def leaves_traces(module: nn.Module) -> bool:
-    """Whether a forward does what no graph shows: it sets attributes, fills lists and tables, or prints."""
-    return any(_is_trace(node, each, module) for each in methods(type(module)).values() for node in ast.walk(each.tree))
-
-
-def _is_trace(node: ast.AST, method: Method, module: nn.Module) -> bool:
-    if isinstance(node, (ast.Global, ast.Nonlocal)):
-        return True
-    if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
-        root = _root(node.value) if isinstance(node, ast.Subscript) else node
-        return isinstance(root, ast.Attribute) or (isinstance(root, ast.Name) and _is_global(root.id, method))
-    if not isinstance(node, ast.Call):
-        return False
-    if isinstance(node.func, ast.Name):
-        return node.func.id == "print"
-    holder = _root(node.func.value) if isinstance(node.func, ast.Attribute) else None
-    if isinstance(holder, ast.Attribute) and _is_own(holder, method.self):
-        return node.func.attr in _FILLING and isinstance(getattr(module, holder.attr, None), _CONTAINERS)  # type: ignore[attr-defined]
-    return isinstance(holder, ast.Name) and node.func.attr in _FILLING and _is_global(holder.id, method)  # type: ignore[attr-defined]
-
-
-def picks_modules(module: nn.Module) -> bool:
-    """Whether a forward picks modules by an attribute (`self.acts[self.name]`), which may be another one later."""
-    return any(_is_pick(node, each, module) for each in methods(type(module)).values() for node in ast.walk(each.tree))
-
-
-def _is_pick(node: ast.AST, method: Method, module: nn.Module) -> bool:
-    if isinstance(node, ast.Subscript):
-        holder, key = node.value, node.slice
-    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
-        holder, key = node.args[0], node.args[1]
-    elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("get", "get_submodule") and node.args:
-        holder, key = node.func.value, node.args[0]  # type: ignore[attr-defined]
-    else:
-        return False
-    own, *path = ast.unparse(holder).removesuffix("._modules").split(".")
-    value: Any = module if own == method.self else None
-    for name in path:
-        value = getattr(value, name, None)
-    return isinstance(value, nn.Module) and any(_may_change(part, method, module) for part in ast.walk(key))
-
-
-def _may_change(node: ast.AST, method: Method, module: nn.Module) -> bool:
-    """Whether a part of a key is an attribute that decides, or a name for one; a graph knows `training`."""
-    if isinstance(node, ast.Name):
-        set_to = [each for each in ast.walk(method.tree) if isinstance(each, ast.Assign)]
-        values = [each.value for each in set_to if ast.unparse(each.targets[0]) == node.id]
-        return any(isinstance(each, ast.Attribute) and _may_change(each, method, module) for each in values)
-    if not isinstance(node, ast.Attribute) or not _is_own(node, method.self) or node.attr == "training":
-        return False
-    return not isinstance(getattr(module, node.attr, None), (nn.Module, Tensor))
-
-
-def settings_read(module: nn.Module) -> set[str]:
-    """The plain attributes that a forward reads (`scale`, `config.scale`), of which a graph holds the values."""
-    paths: set[str] = set()
-    for method in methods(type(module)).values():
-        for node in ast.walk(method.tree):
-            own, _, path = ast.unparse(node).partition(".") if isinstance(node, ast.Attribute) else ("", "", "")
-            plain = own == method.self and path.replace(".", "").isidentifier() and "__" not in path
-            if plain and is_setting(plain_value(module, path)):
-                paths.add(path)
-    return paths
-
-
-def plain_value(module: nn.Module, path: str) -> Any:
-    """The value of an attribute, or of an attribute of one; none where code or a layer of torch gives it."""
-    value: Any = module
-    for name in path.split("."):
-        layer = isinstance(value, nn.Module) and type(value).__module__.startswith("torch.nn.")
-        layer = layer and not type(value).__name__.endswith("Dropout")  # the others may become neurons
-        computed = isinstance(getattr(type(value), name, None), (property, cached_property))
-        if layer or computed or name == "training":
-            return _NO_VALUE
-        value = getattr(value, name, _NO_VALUE)
-    return value
-
-
-_NO_VALUE = object()
-
-
-def is_setting(value: Any) -> bool:
-    """Whether a value is a number, a text or a short collection of them: its `repr` is its source."""
-    if type(value) in (tuple, list):
-        return len(value) <= 64 and all(map(is_setting, value))
-    if type(value) is dict:
-        return len(value) <= 64 and all(map(is_setting, (*value, *value.values())))
-    return value is None or (type(value) in (bool, int, float, str) and repr(value) != "nan")
-
-
-def globals_read(kind: type[nn.Module]) -> dict[tuple[str, str], Any]:
-    """The plain values outside of the class that a forward reads (`SCALE`, `CONFIG.scale`), by module and name."""
-    read: dict[tuple[str, str], Any] = {}
-    for method in methods(kind).values():
-        home, names = method.function.__module__, method.function.__globals__
-        for path in {
-            ast.unparse(node) for node in ast.walk(method.tree) if isinstance(node, (ast.Name, ast.Attribute))
-        }:
-            name, *attributes = path.split(".")
-            value = names.get(name, _NO_VALUE)
-            outside = name in names and name not in method.function.__code__.co_varnames and "__" not in path
-            importable = getattr(sys.modules.get(home), name, _NO_VALUE) is value
-            if not (outside and importable) or isinstance(value, ModuleType):
-                continue
-            for attribute in attributes:
-                computed = isinstance(getattr(type(value), attribute, None), (property, cached_property))
-                value = _NO_VALUE if computed else getattr(value, attribute, _NO_VALUE)
-            if is_setting(value) and value is not None:
-                read[home, path] = value
-    return read
-
-
-_CONTAINERS = (list, dict, set, deque)
-_FILLING = ("append", "appendleft", "extend", "insert", "add", "update", "setdefault", "pop", "popleft", "clear")
-
-
-def _root(node: ast.expr) -> ast.expr:
-    """The name or attribute that items are taken of."""
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return node
-
-
-def _is_global(name: str, method: Method) -> bool:
-    """Whether a name is a list or table outside of the method."""
-    return name not in method.function.__code__.co_varnames and isinstance(
-        method.function.__globals__.get(name), _CONTAINERS
-    )
 
 
 def _method(kind: type[nn.Module], name: str) -> Method | None:
@@ -353,7 +229,7 @@ def _method(kind: type[nn.Module], name: str) -> Method | None:
     if isinstance(definer.__dict__[name], (staticmethod, classmethod)):
         return None  # a function without self: its calls are expressions
     function = inspect.unwrap(_getter(definer.__dict__[name]))
-    method = _parsed(name, function) if isinstance(function, FunctionType) else None
+    method = parsed(name, function) if isinstance(function, FunctionType) else None
     if method is None or not method.tree.args.args:
         return method
     return replace(method, self=method.tree.args.args[0].arg)
@@ -366,7 +242,7 @@ def _getter(member: Any) -> Any:
     return member.fget if isinstance(member, property) else member
 
 
-def _parsed(name: str, function: FunctionType) -> Method | None:
+def parsed(name: str, function: FunctionType) -> Method | None:
     """A function with its source, where that can be read."""
     if function.__name__ == "<lambda>":
         return _parsed_lambda(name, function)
@@ -544,6 +420,12 @@ def unknown(name: str, place: Place | None = None) -> Mention:
 NOT_LINEAR = "operator "
 
 
+def dormant(expression: Expression) -> Mention:
+    """An activation that does not run as the model is."""
+    why = f"it does not run as the model is set{expression.place}: set the model as it will be used, then convert it"
+    return Mention(expression.kind, why, default=expression.default, place=expression.place, dormant=True)
+
+
 def not_linear(label: str, place: Place | None) -> str:
     """The reason that a report gives for an operator that nothing explains."""
     where = place or " outside its class"
@@ -610,7 +492,7 @@ def _is_unread(function: Any) -> bool:
 
 
 def _source(function: Any) -> Method | None:
-    return _parsed(function.__name__, function) if isinstance(function, FunctionType) else None
+    return parsed(function.__name__, function) if isinstance(function, FunctionType) else None
 
 
 def _hidden(
@@ -702,7 +584,7 @@ class Search:
         self.local = {*code.co_varnames, *code.co_cellvars, *stored, *arguments}
         self.changing = _changed_attributes(type(module))
         names, cells = code.co_freevars, method.function.__closure__ or ()
-        self.scope = {n: c.cell_contents for n, c in zip(names, cells, strict=True) if _is_filled(c)}
+        self.scope = {n: c.cell_contents for n, c in zip(names, cells, strict=True) if is_filled(c)}
         self.scope |= {name: values[0] for name, values in numbers.items() if not stored[name]}
         self.varying = {name for name, values in numbers.items() if len(values) > 1}
         for node in nodes:  # a name that is set once has that value wherever it has one
@@ -715,7 +597,7 @@ class Search:
         for node in nodes:
             for target, value in _assigned(node):
                 for part in ast.walk(target):
-                    if isinstance(part, ast.Name) or _is_own(part, method.self):
+                    if isinstance(part, ast.Name) or is_own(part, method.self):
                         self.given.setdefault(ast.unparse(part), []).append(value)
 
     def run(self) -> Iterator[Expression | Mention]:
@@ -726,12 +608,14 @@ class Search:
 
     def _block(self, statements: list[ast.stmt]) -> Iterator[Expression | Mention]:
         """The activations in statements that can run, as far as attributes of the module decide."""
-        for statement in statements:
+        for number, statement in enumerate(statements, start=1):
             live = self.decided(statement.test) if isinstance(statement, ast.If) else None
             if isinstance(statement, ast.If) and live is not None:
-                body = statement.body if live else statement.orelse
+                body, other = (statement.body, statement.orelse)[:: 1 if live else -1]
+                yield from self._dormant(other)
                 yield from self._block(body)
                 if body and isinstance(body[-1], (ast.Return, ast.Raise)):
+                    yield from self._dormant(statements[number:])
                     return
             else:
                 yield from self._visit(statement)
@@ -739,7 +623,7 @@ class Search:
     def decided(self, test: ast.expr) -> bool | None:
         """The value of a condition on attributes of self alone (`self.norm is not None`); None for all others."""
         for node in ast.walk(test):
-            if isinstance(node, ast.Attribute) and _is_own(node, self.method.self):
+            if isinstance(node, ast.Attribute) and is_own(node, self.method.self):
                 value = getattr(self.module, node.attr, self)
                 plain = value is None or isinstance(value, (bool, int, float, str, nn.Module))
                 if node.attr == "training" or node.attr in self.changing or not plain:
@@ -751,6 +635,13 @@ class Search:
         code = compile(ast.fix_missing_locations(ast.Expression(_clone(test))), "<condition>", "eval")
         return bool(eval(code, {}, {self.method.self: self.module}))
 
+    def _dormant(self, nodes: Iterable[ast.AST]) -> Iterator[Mention]:
+        """The activations in what an attribute of the module keeps from running."""
+        for node in (inner for each in nodes for inner in ast.walk(each)):
+            expression = self._expression(node) if isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp)) else None
+            if expression is not None:
+                yield dormant(expression)
+
     def _visit(self, node: ast.AST) -> Iterator[Expression | Mention]:
         if isinstance(node, ast.If):
             yield from self._visit(node.test)
@@ -758,7 +649,9 @@ class Search:
             yield from self._block(node.orelse)
             return
         if isinstance(node, ast.IfExp) and (live := self.decided(node.test)) is not None:
-            yield from self._visit(node.body if live else node.orelse)
+            body, other = (node.body, node.orelse)[:: 1 if live else -1]
+            yield from self._dormant([other])
+            yield from self._visit(body)
             return
         if isinstance(node, ast.Call) and self._is_of_weights(node):
             self._note(node)
@@ -789,7 +682,7 @@ class Search:
 
     def _note(self, node: ast.AST) -> None:
         """Keep what can run: the attributes of self that are read, and the calls."""
-        if isinstance(node, ast.Attribute) and _is_own(node, self.method.self) and not self.resolve(node)[0]:
+        if isinstance(node, ast.Attribute) and is_own(node, self.method.self) and not self.resolve(node)[0]:
             self.reads.add(node.attr)
         elif isinstance(node, ast.Call):
             self.visited.append(node)
@@ -813,7 +706,7 @@ class Search:
 
     def _data(self, node: ast.AST, above: frozenset[Any] = frozenset()) -> int:
         """What of the inputs a value may be, or hold, in torch: NOTHING, a COUNT, a MASK, or floating-point NUMBERS."""
-        if isinstance(node, ast.Name) or _is_own(node, self.method.self):
+        if isinstance(node, ast.Name) or is_own(node, self.method.self):
             name = ast.unparse(node)
             key, values = (self.method.function, name), self.given.get(name, [])
             if key in above or name == self.method.self or (name not in self.local and not values):
@@ -823,7 +716,7 @@ class Search:
             return _most(self._data(value, above | {key}) for value in values) if values else NUMBERS
         if isinstance(node, ast.Lambda) or (isinstance(node, ast.Attribute) and node.attr in _ABOUT):
             return NOTHING
-        if isinstance(node, ast.Call) and _is_own(node.func, self.method.self):
+        if isinstance(node, ast.Call) and is_own(node.func, self.method.self):
             return NOTHING if self._taken(node) else NUMBERS
         held = _most(self._data(each, above) for each in _holding(node)) if not self._taken(node) else NOTHING
         if isinstance(node, ast.Compare):
@@ -914,7 +807,7 @@ class Search:
             values = self.given.get(node.id, []) if node.id not in self.parameters | above else []
             counted = bool(values) and all(self._is_number(value, above | {node.id}) for value in values)
             return counted or node.id in self.numbers or self._is_constant(node)
-        if _is_own(node, self.method.self):
+        if is_own(node, self.method.self):
             return isinstance(getattr(self.module, node.attr, None), (bool, int, float, str))  # type: ignore[attr-defined]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             return node.func.id in ("len", "int", "float", "range")
@@ -929,7 +822,7 @@ class Search:
 
     def weight(self, node: ast.expr) -> Tensor | None:
         """The parameter or buffer that `self.name` is, unless a method sets it."""
-        if not _is_own(node, self.method.self) or node.attr in self.changing:  # type: ignore[attr-defined]
+        if not is_own(node, self.method.self) or node.attr in self.changing:  # type: ignore[attr-defined]
             return None
         return {**self.module._parameters, **self.module._buffers}.get(node.attr)  # type: ignore[attr-defined]
 
@@ -958,7 +851,7 @@ class Search:
 
     def _is_object(self, node: ast.expr) -> bool:
         """Whether an expression is an object that can be called, or holds such."""
-        if _is_own(node, self.method.self):
+        if is_own(node, self.method.self):
             return _holds_object(inspect.getattr_static(self.module, node.attr, None))  # type: ignore[attr-defined]
         return isinstance(node, ast.Name) and _holds_object(self.resolve(node)[1])
 
@@ -1112,6 +1005,9 @@ class Search:
             return None
         kind = FUNCTIONS.get(callee) if isinstance(callee, Hashable) else None
         kind = kind or answer.kind
+        bounds = [each for each in (*node.args, *(k.value for k in node.keywords)) if each is not leaf]
+        if kind == "relu" and is_clamp(callee) and len(bounds) > 1:
+            return None  # an upper bound beyond the numbers that it was asked for
         if kind is None:
             foreign = isinstance(callee, FunctionType) and not callee.__module__.startswith("torch.")
             if not foreign or not answer.continuous or counts(function):
@@ -1184,7 +1080,7 @@ class Search:
         known, value = self.resolve(node.func)
         if known:
             return None if _is_outside(value) else value
-        if isinstance(node.func, ast.Attribute) and not _is_own(node.func, self.method.self):
+        if isinstance(node.func, ast.Attribute) and not is_own(node.func, self.method.self):
             if self._has_left(node):
                 return None
             return node.func.attr if callable(getattr(Tensor, node.func.attr, None)) else None
@@ -1203,7 +1099,7 @@ class Search:
         if isinstance(node, ast.Name) and (node.id in self.scope or node.id not in self.local):
             return self.scope[node.id] if node.id in self.scope else self.method.function.__globals__[node.id]
         if isinstance(node, ast.Attribute):
-            own = _is_own(node, self.method.self)
+            own = is_own(node, self.method.self)
             return self._attribute(node.attr) if own else getattr(self._value(node.value), node.attr)
         if isinstance(node, ast.Subscript):
             return self._value(node.value)[self._value(node.slice)]
@@ -1360,7 +1256,7 @@ def _calls_of(function: Any, searches: list[Search]) -> list[tuple[Search, ast.C
     for search in searches:
         for call in [node for node in ast.walk(search.method.tree) if isinstance(node, ast.Call)]:
             if isinstance(function, str):
-                same = _is_own(call.func, search.method.self) and call.func.attr == function  # type: ignore[attr-defined]
+                same = is_own(call.func, search.method.self) and call.func.attr == function  # type: ignore[attr-defined]
             else:
                 same = search.resolve(call.func)[1] is function
             found += [(search, call)] if same else []
@@ -1428,7 +1324,8 @@ def _clone(node: Any) -> Any:
     return ast.copy_location(type(node)(**{name: _clone(value) for name, value in ast.iter_fields(node)}), node)
 
 
-def _is_filled(cell: CellType) -> bool:
+def is_filled(cell: CellType) -> bool:
+    """Whether a cell of a closure has a value yet."""
     try:
         cell.cell_contents  # noqa: B018 - a cell without contents raises
     except ValueError:
@@ -1499,7 +1396,7 @@ def rewritten_method(base: type[nn.Module], name: str, text: str) -> FunctionTyp
     linecache.cache[file] = (len(factory), None, factory.splitlines(keepends=True), file)
     scope: dict[str, Any] = {}
     exec(compile(factory, file, "exec", dont_inherit=True), function.__globals__, scope)
-    made: FunctionType = scope["_make"](**{n: c.cell_contents if _is_filled(c) else None for n, c in cells.items()})
+    made: FunctionType = scope["_make"](**{n: c.cell_contents if is_filled(c) else None for n, c in cells.items()})
     made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     made.__qualname__, made.__module__, made.__doc__ = function.__qualname__, function.__module__, function.__doc__
     made = _decorated(whole, made)
@@ -1521,7 +1418,7 @@ def _decorated(outer: Any, made: FunctionType) -> FunctionType:
 
 
 def _holds(cell: CellType, inner: Any) -> bool:
-    return _is_filled(cell) and cell.cell_contents is inner
+    return is_filled(cell) and cell.cell_contents is inner
 
 
 def why_no_source(module: nn.Module, name: str) -> str | None:
@@ -1549,8 +1446,19 @@ def call_input_place(kind: type[nn.Module], place: Place) -> Place | None:
             if isinstance(node.func, ast.Subscript) or ast.unparse(node.func) in _loop_names(method):
                 return None  # it calls other modules too
             inputs = [*node.args, *(keyword.value for keyword in node.keywords)]
-            return method.place(inputs[0]) if inputs and not isinstance(inputs[0], ast.Starred) else None
+            if not inputs or isinstance(inputs[0], ast.Starred) or _names_function(inputs[0], method):
+                return None
+            return method.place(inputs[0])
     return None
+
+
+def _names_function(node: ast.expr, method: Method) -> bool:
+    """Whether an argument is a function, as in `checkpoint(F.relu, h)`, and the call another one's."""
+    name, *path = ast.unparse(node).split(".") if isinstance(node, (ast.Name, ast.Attribute)) else [""]
+    value = method.function.__globals__.get(name)
+    for attribute in path:
+        value = getattr(value, attribute, None)
+    return isinstance(node, ast.Lambda) or callable(value)
 
 
 def is_picked(kind: type[nn.Module], place: Place) -> bool:
@@ -1571,7 +1479,7 @@ def picking_settings(module: nn.Module, place: Place) -> tuple[tuple[str, Any], 
     given = [pair for node in ast.walk(method.tree) for pair in _assigned(node)]
     waiting = [call.func for call in calls if not isinstance(call.func, ast.Attribute)]
     waiting += [value for each in waiting for name, value in given if ast.unparse(name) == ast.unparse(each)]
-    parts = [part for each in waiting for part in ast.walk(each) if _is_own(part, method.self)]
+    parts = [part for each in waiting for part in ast.walk(each) if is_own(part, method.self)]
     settings = {str(part.attr): getattr(module, part.attr, None) for part in parts}  # type: ignore[attr-defined]
     return tuple((name, value) for name, value in settings.items() if isinstance(value, (bool, int, str)))
 

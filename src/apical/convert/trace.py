@@ -24,18 +24,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from apical.convert.kinds import iadd, imul, ipow, is_ours, isub, itruediv
-from apical.convert.probe import containers_read, contents_kept
+from apical.convert.outside import Lines, acts_outside, leaves_traces, lines_run, picks_modules, settings_read
+from apical.convert.probe import containers_read, contents_kept, held
 from apical.convert.source import (
     Expression,
     Mention,
     Place,
     called_names,
     codes,
-    leaves_traces,
     methods,
-    picks_modules,
     running_place,
-    settings_read,
 )
 
 MODES = (True, False)
@@ -49,8 +47,8 @@ class Traced:
     `words` are torch's own about that. `fixed` are the arguments that have one value in the graph (such as
     `mask=None`), `numbers` the values of arguments that are numbers. A forward with fixed arguments, without a graph,
     or that does more than a graph shows, `keeps_code`: its calls are changed in its source, where that can be read,
-    and never in the graph. `settings` are the plain attributes that it reads (`self.scale`), of which a graph holds the
-    values.
+    and never in the graph. One that `acts_outside` has a graph that tells what feeds what, and must not be replaced by
+    it. `settings` are the plain attributes that it reads (`self.scale`), of which a graph holds the values.
     """
 
     name: str
@@ -64,6 +62,7 @@ class Traced:
     unseen: set[int] = field(default_factory=set)
     numbers: dict[str, list[float]] = field(default_factory=dict)
     keeps_code: bool = False
+    acts_outside: bool = False
     settings: set[str] = field(default_factory=set)
 
     @property
@@ -357,6 +356,7 @@ def _record(node: Node, owner: nn.Module, calls: dict[int, list[dict[str, Any]]]
 
 def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> Traced:
     traced, hidden = Traced(name, module, settings=settings_read(module)), _enters_contexts(module)
+    lines: Lines = set()
     try:
         traced.fixed = _fixed_arguments(module, calls)
         for mode in MODES:
@@ -366,8 +366,9 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
             with in_mode(module, mode), attributes_kept([module]):
                 before = _random_states()
                 tracer = OwnForward(module, traced.fixed)
-                with torch.set_grad_enabled(torch.is_grad_enabled()), _Computed() as computed:  # it may leave it off
+                with torch.set_grad_enabled(torch.is_grad_enabled()), _Computed() as computed, lines_run() as run:
                     graph = traced.graphs[mode] = tracer.trace(module)
+                lines |= run
                 constants = _constants(graph)
                 own = {id(buffer) for buffer in module.buffers()}
                 made = computed.has_made(value for value in constants if id(value) not in own)
@@ -384,6 +385,7 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
         traced.words = _first_sentence(error)
     no_graph = bool(traced.error or traced.fixed or hidden) or leaves_traces(module) or picks_modules(module)
     traced.keeps_code = no_graph and "forward" in methods(type(module))
+    traced.acts_outside = not traced.keeps_code and acts_outside(module, lines)
     return traced
 
 
@@ -477,9 +479,15 @@ def in_mode(model: nn.Module, mode: bool) -> Iterator[None]:
 
 @contextmanager
 def attributes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Undo what a forward sets on modules, or in a list or table of theirs or of their code: nothing of it may stay."""
+    """Undo what a forward sets on modules, in lists, tables and objects of theirs or of their code, or draws.
+
+    torch's own random numbers are not among it.
+    """
+    numpy: Any = sys.modules.get("numpy")
+    drawn = random.getstate(), numpy and numpy.random.get_state()
     before = [(module, dict(vars(module))) for module in modules]
-    values = [value for _, own in before for value in own.values()]
+    values = held(value for _, own in before for name, value in own.items() if name not in _OF_TORCH)
+    values += [value for _, own in before for name, value in own.items() if name in _OF_TORCH]
     values += [value for each in {type(m): m for m, _ in before}.values() for value in containers_read(each)]
     try:
         with contents_kept(values):
@@ -488,6 +496,13 @@ def attributes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
         for module, own in before:
             vars(module).clear()
             vars(module).update(own)
+        random.setstate(drawn[0])
+        if numpy is not None:
+            numpy.random.set_state(drawn[1])
+
+
+_OF_TORCH = frozenset(vars(nn.Module()))
+"""Where a module keeps its parts and hooks."""
 
 
 def _first_sentence(error: Exception) -> str:

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from apical.convert.application import Application
 from apical.convert.branch import ApicalBranch, InputAlone, WiredNeuron
-from apical.convert.observation import gpus, tried
+from apical.convert.observation import seed, tried
 from apical.errors import ConversionError
 
 AMPLIFIED = 100.0
@@ -104,9 +104,7 @@ class Verification:
                 for parameter in model.parameters():
                     if parameter.is_floating_point():
                         parameter.mul_(1 + torch.finfo(parameter.dtype).eps * torch.randn_like(parameter).sign())
-            torch.default_generator.manual_seed(0)
-            for device in gpus(model):
-                torch.cuda.default_generators[device].manual_seed(0)
+            seed(model)
             return [value.detach().clone() for value in _numbers(forward())]
 
 
