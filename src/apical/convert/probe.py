@@ -28,6 +28,8 @@ from apical.nn.unit import Unit
 POINTS = torch.linspace(-8.0, 8.0, 161, dtype=torch.float64)
 FAR = torch.tensor([-60.0, -30.0, 30.0, 60.0], dtype=torch.float64)
 SLOPES = torch.tensor([-120.0, -60.0, -30.0, 30.0, 60.0, 120.0], dtype=torch.float64)
+COARSE, FINE = (torch.linspace(-8.0, 8.0, number, dtype=torch.float64) for number in (320, 640))
+GRIDS = (POINTS, FAR, SLOPES, torch.zeros(1, dtype=torch.float64), POINTS + 0.0123, POINTS + 0.0124, COARSE, FINE)
 Function = Callable[[Tensor], Any]
 
 
@@ -96,11 +98,10 @@ def _ask(function: Function, shape: tuple[int, ...]) -> Elementwise | bool | Non
     x, other, y, z = pair
     if _same(_values(function, (x + other) / 2), (y + z) / 2):
         return False
-    table, far = _curve(function, shape, POINTS), _curve(function, shape, FAR)
-    gate = _is_gate(far) or _is_piecewise_constant(function, shape)
-    at_zero = _curve(function, shape, torch.zeros(1, dtype=torch.float64))
-    rectifies = _is_rectified(_curve(function, shape, SLOPES)) and at_zero is not None and abs(at_zero.item()) < 1e-6
-    return Elementwise(_known(table), gate, _is_continuous(function, shape), rectifies)
+    table, far, slopes, at_zero, near, nearer, coarse, fine = _curves(function, shape)
+    gate = _is_gate(far) or _is_piecewise_constant(near, nearer)
+    rectifies = _is_rectified(slopes) and at_zero is not None and abs(at_zero.item()) < 1e-6
+    return Elementwise(_known(table), gate, _is_continuous(coarse, fine), rectifies)
 
 
 def _pair(function: Function, shape: tuple[int, ...]) -> tuple[Tensor, ...] | None:
@@ -158,13 +159,21 @@ def _curve(function: Function, shape: tuple[int, ...], points: Tensor) -> Tensor
     return first[:, 0] if _same(y.flatten(1), first.expand(-1, y[0].numel())) else None
 
 
+def _curves(function: Function, shape: tuple[int, ...]) -> list[Tensor | None]:
+    """The values at each of GRIDS, asked at once; one by one where a function takes some of them alone."""
+    whole = _curve(function, shape, torch.cat(GRIDS))
+    if whole is None:
+        return [_curve(function, shape, points) for points in GRIDS]
+    return list(whole.split([len(points) for points in GRIDS]))
+
+
 def _known(curve: Tensor | None) -> str | None:
     """The kind of torch with these values."""
     if curve is None:
         return None
-    for kind, function in _FUNCTIONS:
-        if torch.allclose(curve, function(POINTS), rtol=1e-4, atol=1e-5):
-            return kind
+    equal = torch.isclose(curve, _tables(), rtol=1e-4, atol=1e-5).all(1)
+    if equal.any():
+        return _FUNCTIONS[int(equal.int().argmax())][0]
     slope = float(curve[0] / POINTS[0])
     if 0 < abs(slope) < 1 and torch.allclose(curve, functional.leaky_relu(POINTS, slope), rtol=1e-4, atol=1e-5):
         return "leaky_relu"
@@ -192,21 +201,22 @@ _FUNCTIONS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
 )  # fmt: skip
 
 
-def _is_continuous(function: Function, shape: tuple[int, ...]) -> bool:
+@lru_cache(maxsize=1)
+def _tables() -> Tensor:
+    """The values of _FUNCTIONS at POINTS, one row each."""
+    return torch.stack([function(POINTS) for _, function in _FUNCTIONS])
+
+
+def _is_continuous(coarse: Tensor | None, fine: Tensor | None) -> bool:
     """Whether the largest step between neighbours shrinks with the distance of the points."""
-    steps = []
-    for number in (320, 640):
-        curve = _curve(function, shape, torch.linspace(-8.0, 8.0, number, dtype=torch.float64))
-        if curve is None or not bool(curve.isfinite().all()):
-            return True
-        steps.append(float(curve.diff().abs().max()))
-    return steps[1] <= 0.75 * steps[0]
+    if coarse is None or fine is None or not bool(coarse.isfinite().all() and fine.isfinite().all()):
+        return True
+    return bool(fine.diff().abs().max() <= 0.75 * coarse.diff().abs().max())
 
 
-def _is_piecewise_constant(function: Function, shape: tuple[int, ...]) -> bool:
-    """Whether a function has no slope anywhere, as what rounds has not: a quantiser."""
-    near = _curve(function, shape, POINTS + 0.0123), _curve(function, shape, POINTS + 0.0124)
-    return near[0] is not None and near[1] is not None and torch.equal(*near)  # type: ignore[arg-type]
+def _is_piecewise_constant(near: Tensor | None, nearer: Tensor | None) -> bool:
+    """Whether values at points close to one another are equal, as those of what rounds are: a quantiser."""
+    return near is not None and nearer is not None and torch.equal(near, nearer)
 
 
 def _is_gate(far: Tensor | None) -> bool:

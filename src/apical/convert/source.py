@@ -637,10 +637,15 @@ class Search:
 
     def _dormant(self, nodes: Iterable[ast.AST]) -> Iterator[Mention]:
         """The activations in what an attribute of the module keeps from running."""
-        for node in (inner for each in nodes for inner in ast.walk(each)):
+        for node in nodes:
             expression = self._expression(node) if isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp)) else None
             if expression is not None:
                 yield dormant(expression)
+            yield from self._dormant([self._input_of(expression, node)] if expression else ast.iter_child_nodes(node))
+
+    def _input_of(self, expression: Expression, node: ast.AST) -> ast.AST:
+        """The part of `node` that the activation which it is takes as its input."""
+        return next(n for n in ast.walk(node) if isinstance(n, ast.expr) and self.at(n) == expression.source)
 
     def _visit(self, node: ast.AST) -> Iterator[Expression | Mention]:
         if isinstance(node, ast.If):
@@ -659,8 +664,7 @@ class Search:
         expression = self._expression(node) if isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp)) else None
         if expression is not None:
             yield expression
-            node = next(n for n in ast.walk(node) if isinstance(n, ast.expr) and self.at(n) == expression.source)
-            yield from self._visit(node)
+            yield from self._visit(self._input_of(expression, node))
             return
         self._note(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
