@@ -93,6 +93,7 @@ def blocks() -> dict[str, str]:
         "pairs": pairs(deciding),
         "losses": losses(deciding),
         "confirmed": confirmed(deciding),
+        "as-coded": as_coded(deciding),
         "verdicts": by_subject(judged(evidence_of(studied)), studied),
         "calibration": calibrated(looked_at(_read(CALIBRATION), waiting)) if CALIBRATION.is_file() else NOTHING_YET,
         "xor": xor(trials),
@@ -667,7 +668,7 @@ def losses(studied: Sequence[StudyResults]) -> str:
             pair = " − ".join(row.row.label for row in own)
             accuracy = with_interval(evidence.get(*refs, "accuracy"))
             rows.append((own[0].part.title, pair, with_interval(c), accuracy, str(len(c.seeds)), c.verdict))
-    heads = ("Network", "Pair", "Cross-entropy (95 %)", "Accuracy (95 %)", "Seeds", "The rule would say of the first")
+    heads = ("Network", "Pair", "Cross-entropy (95 %)", "Accuracy (95 %)", "Seeds", "Of the first, by the rule")
     return table(heads, rows, right=(2, 3, 4))
 
 
@@ -679,9 +680,7 @@ NOTHING_YET = "No table of accuracies with fresh seeds is complete yet."
 
 def confirmed(studied: Sequence[StudyResults]) -> str:
     """Of the tables with fresh seeds every row: against its baseline, as coded against as printed, and controls."""
-    tables = [r for r in studied if r.study.form == "table" and base_of(r) not in ROBUSTNESS]
-    rows = {row.row.key: row for results in tables for row in results.rows if fresh(row) and not row.row.quoted}
-    book, lines = AnswerBook(), []
+    rows, book, lines = _fresh_rows(studied), AnswerBook(), []
     for row in rows.values():
         printed = row.row.paper.get("accuracy")
         cells = [NAMES.get(row.part.name, row.part.title), row.row.label, f"{printed.value:.2f}" if printed else "",
@@ -691,6 +690,31 @@ def confirmed(studied: Sequence[StudyResults]) -> str:
             cells = ["", "", "", ""]
     heads = ("Network", "Row", "Paper", "Mean ± sd (trials)", "Against", "Gain (95 %)", "Decision", "Printed gain")
     return table(heads, lines, right=(2, 3, 5)) if lines else NOTHING_YET
+
+
+def as_coded(studied: Sequence[StudyResults]) -> str:
+    """The rows as the authors' code has them beside the same rows as the text has them."""
+    rows, book, lines = _fresh_rows(studied), AnswerBook(), []
+    for row in rows.values():
+        other = rows.get(f"{row.part.name.removesuffix('-conv')}/{_as_printed(row.row.name)}")
+        if other is not None and other is not row:
+            paper, means = other.row.paper.get("accuracy"), (spread(r.tests("accuracy")) for r in (other, row))
+            _, gain, *_ = _decided(row, other, rows.values(), book)
+            network, printed = NAMES.get(row.part.name, row.part.title), f"{paper.value:.2f}" if paper else ""
+            lines.append((network, row.row.label, printed, *means, gain))
+    heads = ("Network", "Row", "Paper", "As printed (trials)", "As coded (trials)", "As coded − as printed (95 %)")
+    return table(heads, lines, right=(2, 3, 4, 5)) if lines else NOTHING_YET
+
+
+def _fresh_rows(studied: Sequence[StudyResults]) -> dict[str, RowResults]:
+    """The rows of tables with fresh seeds, by their keys."""
+    tables = [r for r in studied if r.study.form == "table" and base_of(r) not in ROBUSTNESS]
+    return {row.row.key: row for results in tables for row in results.rows if fresh(row) and not row.row.quoted}
+
+
+def _as_printed(name: str) -> str:
+    """The name of the row that one as coded departs from."""
+    return name.removesuffix("-coded").removesuffix("-learned")
 
 
 def _decided(
@@ -713,7 +737,7 @@ WIDER = {"mlp-1": "mlp-1-wide", "mlp-2": "mlp-2-wide", "gender-64": "gender-64-w
 def _compared_with(row: RowResults) -> Iterator[str]:
     """The keys: the baseline, also as coded; of a row as coded the one as printed; of a pyramidal row the controls."""
     part, name = row.part.name.removesuffix("-conv"), row.row.name
-    printed = name.removesuffix("-coded").removesuffix("-learned")
+    printed = _as_printed(name)
     base = BASELINES.get(printed, "pynrelu" if "pyn" in printed else "relu")
     if base != printed or part != row.part.name:
         yield from (f"{part}/{base}", *([f"{part}/{base}-coded"] if name != printed and base == "leaky-relu" else []))
