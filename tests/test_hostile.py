@@ -559,7 +559,7 @@ def test_names_do_nothing_to_reports_and_tables(disguised, tmp_path):
 
 FACTORIES = {
     "needs": ("def needs(size): return nn.Linear(size, 2)", "cannot be called without arguments .TypeError"),
-    "fails": ("def fails(): raise KeyError('x')", "cannot be called without arguments .KeyError"),
+    "fails": ("def fails(): raise KeyError('x')", "failed when it was called without arguments .KeyError"),
     "number": ("def number(): return 3", "returns int, but must return an nn.Module"),
     "other": ("def other(): return nn.Linear(3, 2)", "does not take the images of digits"),
     "flat": ("def flat(): return nn.Flatten(0)", "but must return .n, classes"),

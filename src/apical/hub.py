@@ -7,6 +7,7 @@ sends it along. `from_pretrained` builds the network, converts it as the configu
 import functools
 import re
 import warnings
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from apical import files
 from apical.convert import load
-from apical.convert.record import ATTRIBUTE, MARK
+from apical.convert.record import ATTRIBUTE, MARK, is_record, part_of
 from apical.errors import ConversionError, MissingExtraError
 from apical.models.registry import limited
 
@@ -35,6 +36,8 @@ def from_pretrained(cls: Any, path: str | Path, *, dtype: torch.dtype | None = N
     config = _config(cls, path, options)
     conversion = getattr(config, "apical", None)
     if conversion is None:
+        if marks := [key for key in _keys(str(path)) if key.endswith(MARK)]:
+            raise ConversionError(_lost(path, marks))
         return cls.from_pretrained(path, config=config, **({} if dtype is None else {"dtype": dtype}))
     if not isinstance(conversion, dict):  # a text would be the path of a file
         raise ConversionError(f"the entry apical in the configuration of {path} is no conversion: save the model again")
@@ -43,7 +46,7 @@ def from_pretrained(cls: Any, path: str | Path, *, dtype: torch.dtype | None = N
     with limited(str(path), state.values()), torch.device("meta"):
         build(config)  # without memory: the configuration may ask for far more than the weights hold
     model = build(config)
-    load(model, conversion)
+    load(model, _for(model, conversion))
     floating = [value.dtype for value in state.values() if value.is_floating_point()]
     if dtype is not None or floating:
         model.to(dtype or floating[0])
@@ -84,6 +87,16 @@ def _transformers(module: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise MissingExtraError("apical.hub needs transformers: pip install transformers") from error
+
+
+def _keys(path: str) -> list[str]:
+    """The names of the tensors of a checkpoint; none where safetensors do not tell them."""
+    with suppress(OSError, ValueError, AttributeError):
+        if (file := _file(path, _SINGLE[0])) is not None:
+            return list(files.weights_header(Path(file), follow=True))
+        if (index := _file(path, _INDEX[0])) is not None:
+            return list(files.parse_json(files.read_bytes(index, limit=files.LIMIT)).get("weight_map", {}))
+    return []
 
 
 def _weights(path: str) -> dict[str, Tensor]:
@@ -134,30 +147,61 @@ def _tensors(file: str) -> dict[str, Tensor]:
         raise ConversionError(f"{file} is not a safetensors file or is damaged ({files.one_line(error)})") from error
 
 
+def _for(model: Any, conversion: dict[str, Any]) -> dict[str, Any]:
+    """The conversion of a model with a head, for its base model alone; else as it is."""
+    prefix = getattr(model, "base_model_prefix", "")
+    records = conversion.get("conversions")
+    if not isinstance(records, list) or not prefix or hasattr(model, prefix):
+        return conversion
+    return conversion | {"conversions": [_for_base(record, prefix, type(model).__name__) for record in records]}
+
+
+def _for_base(record: Any, prefix: str, kind: str) -> Any:
+    own = part_of(record, prefix, kind) if is_record(record) and record["root"] != kind else None
+    return own if own is not None and own["activations"] else record
+
+
 def _load(model: Any, state: dict[str, Tensor], path: str | Path) -> None:
-    """Load the weights; with or without the prefix of the base model, as a head was added or taken off."""
-    prefix, new = f"{getattr(model, 'base_model_prefix', '')}.", list[str]()
-    if prefix != "." and not set(model.state_dict()) & set(state):
-        if any(key.startswith(prefix) for key in state):
-            state = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-        else:
-            state = {prefix + key: value for key, value in state.items()}
-            new = [key for key in model.state_dict() if not key.startswith(prefix)]
-    if new:
-        warnings.warn(f"{path} holds no head, so {', '.join(new)} start at random: train the model", stacklevel=3)
+    """Load the weights. The head may be another one, or gone, as with Transformers' own from_pretrained."""
+    prefix, expected = f"{getattr(model, 'base_model_prefix', '')}.", model.state_dict()
+    headed, saved_with_head = (any(key.startswith(prefix) for key in keys) for keys in (expected, state))
+    if saved_with_head and not headed:
+        state = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    elif headed and not saved_with_head:
+        state = {prefix + key: value for key, value in state.items()}
     missing, unexpected = model.load_state_dict(state, strict=False)
-    missing = [key for key in missing if key not in new]
     model.tie_weights()
-    tied = {id(value) for key, value in model.state_dict(keep_vars=True).items() if key not in missing}
-    lost = [key for key, value in model.state_dict(keep_vars=True).items() if key in missing and id(value) not in tied]
-    if lost == [MARK]:
+    values = model.state_dict(keep_vars=True)
+    tied = {id(value) for key, value in values.items() if key not in missing}
+    missing = [key for key in missing if id(values[key]) not in tied]
+    marks = [key for key in missing if key.endswith(MARK)]
+    new = [key for key in missing if headed and not key.startswith(prefix) and key not in marks]
+    unused = [key for key in unexpected if headed and not key.startswith(prefix)]
+    lost = [key for key in missing if key not in (*new, *marks)]
+    excess = [key for key in unexpected if key not in unused]
+    if marks and not (lost or excess) and not any(key.endswith(MARK) for key in state):
         raise ConversionError(
             f"{path} was saved by a network that had lost its conversion, as after plain from_pretrained: save it "
             "again from one that apical.hub.from_pretrained loaded"
         )
-    if lost or unexpected:
+    if parts := [key for key in excess if key.endswith(MARK)]:
+        raise ConversionError(_lost(path, parts))
+    if lost or excess:
+        faults = [f"{len(keys)} {what} (e.g. {', '.join(keys[:2])})" for keys, what in (
+            (lost, "are missing"), (excess, "fit nothing")) if keys]  # fmt: skip
         raise ConversionError(
-            f"the weights in {path} do not fit {type(model).__name__}: {len(lost)} missing "
-            f"(e.g. {', '.join(lost[:2]) or 'none'}), {len(unexpected)} not used "
-            f"(e.g. {', '.join(unexpected[:2]) or 'none'}); load it with the class that was saved"
+            f"the weights in {path} do not fit {type(model).__name__}: {' and '.join(faults)}; load it with the class "
+            "that was saved"
         )
+    if new:
+        start = "which starts" if len(new) == 1 else "which start"
+        warnings.warn(f"{path} does not hold {', '.join(new)}, {start} at random: train the model", stacklevel=3)
+
+
+def _lost(path: str | Path, marks: list[str]) -> str:
+    """What to say of a checkpoint with parts whose conversions stand nowhere."""
+    parts = ", ".join(key.removesuffix(MARK).rstrip(".") or "the model" for key in marks)
+    return (
+        f"the model in {path} was converted in part ({parts}), and its configuration does not say how: convert the "
+        "whole model (filter_fn picks its parts), or save report.save's file too, and load with apical.convert.load"
+    )

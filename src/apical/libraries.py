@@ -85,7 +85,7 @@ _REGISTERED: set[tuple[str, str]] = set()
 """Library and name of what `register` has added in this process."""
 
 
-def register(*libraries: str, units: Sequence[str] = ()) -> tuple[str, ...]:
+def register(*libraries: str, units: str | Sequence[str] = ()) -> tuple[str, ...]:
     """Make `"ada"`, `"leaky_ada"` and your own standard units known to timm, Transformers and MONAI by name.
 
     Without arguments, in every one of them that is installed. `units` adds names with settings, such as
@@ -98,6 +98,7 @@ def register(*libraries: str, units: Sequence[str] = ()) -> tuple[str, ...]:
         ('timm 1.0.30',)
         >>> timm.create_model("resnet18", act_layer="ada")
     """
+    units = (units,) if isinstance(units, str) else units
     for name in libraries:
         if not isinstance(name, str):
             raise InvalidArgumentError(f"register takes names one by one, not {name!r}: e.g. apical.register('timm')")

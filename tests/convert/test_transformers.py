@@ -105,10 +105,67 @@ def test_a_new_head_on_a_converted_base(tmp_path: Path) -> None:
     base = transformers.BertModel(transformers.BertConfig(**SMALL)).eval()
     apical.convert_(base, "ada")
     base.save_pretrained(tmp_path)
-    with pytest.warns(UserWarning, match=r"holds no head, so classifier\.weight, classifier\.bias start at random"):
+    with pytest.warns(UserWarning, match=r"does not hold classifier\.weight, classifier\.bias, which start at random"):
         model = apical.hub.from_pretrained(transformers.BertForSequenceClassification, tmp_path)
     with torch.no_grad():
         assert torch.equal(model.bert(TOKENS)[0], base(TOKENS)[0])
+
+
+def test_the_base_of_a_converted_model_and_another_head(tmp_path: Path) -> None:
+    model = gpt2()
+    apical.convert_(model, "pynada")
+    model.save_pretrained(tmp_path / "whole")
+    model.transformer.save_pretrained(tmp_path / "base")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # nothing is random: the head is tied to the embedding
+        whole = apical.hub.from_pretrained(transformers.GPT2LMHeadModel, tmp_path / "base")
+    assert torch.equal(output(whole), output(model))
+    for folder in ("whole", "base"):
+        base = apical.hub.from_pretrained(transformers.GPT2Model, tmp_path / folder)
+        assert torch.equal(output(base), output(model.transformer))
+    with pytest.warns(UserWarning, match=r"does not hold score\.weight, which starts at random"):
+        other = apical.hub.from_pretrained(transformers.GPT2ForSequenceClassification, tmp_path / "whole")
+    assert torch.equal(output(other.transformer), output(model.transformer))
+
+
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = gpt2()
+        self.first, self.second = nn.Linear(50, 8), nn.Linear(8, 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        h = self.encoder(tokens, use_cache=False)[0].mean(1)
+        return self.second(torch.relu(self.first(h)))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_a_model_in_a_network_that_was_converted_keeps_its_conversion(unit: str, tmp_path: Path) -> None:
+    network = Classifier().eval()
+    report = apical.convert_(network, unit, kinds=["gelu", "relu"])
+    assert len(report.converted) == 3
+    network.encoder.save_pretrained(tmp_path)
+    loaded = apical.hub.from_pretrained(transformers.GPT2LMHeadModel, tmp_path)
+    assert torch.equal(output(loaded), output(network.encoder))
+    fresh = Classifier().eval()
+    apical.convert.load(fresh, report.record)
+    fresh.load_state_dict(network.state_dict())
+    assert torch.equal(fresh(TOKENS), network(TOKENS))
+    report.undo()
+    assert not hasattr(network.encoder.config, "apical")
+    assert [key for key in network.state_dict() if "apical" in key] == []
+
+
+def test_a_block_that_was_converted_by_itself_is_not_loaded_as_if_it_were_not(tmp_path: Path) -> None:
+    model = gpt2()
+    apical.convert_(model.transformer.h[0], "ada")
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ConversionError, match=r"was converted in part \(transformer\.h\.0\), and its configuration"):
+        apical.hub.from_pretrained(transformers.GPT2LMHeadModel, tmp_path)
+    apical.convert_(model, "elu")  # the other block
+    model.save_pretrained(tmp_path / "both")
+    with pytest.raises(ConversionError, match=r"not the network that was converted|converted in part"):
+        apical.hub.from_pretrained(transformers.GPT2LMHeadModel, tmp_path / "both")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import typer
 from apical import trust
 from apical.cli import echo
 from apical.cli.options import Import, command, shown
-from apical.errors import InvalidArgumentError
+from apical.errors import ConversionError, InvalidArgumentError
 
 app = command()
 
@@ -32,7 +32,7 @@ def convert(
     ] = None,
     kinds: Annotated[str | None, typer.Option(help="Kinds of activations to convert, separated by commas.")] = None,
     shape: Annotated[
-        str | None, typer.Option("--input", help="Shape of a random input, to show inactive and saturated shares.")
+        str | None, typer.Option("--input", help="Shape of a random input, to show shares of inputs; not for tokens.")
     ] = None,
     keep_function: Annotated[bool, typer.Option(help="Start apical branches at zero.")] = False,
     import_: Import = None,
@@ -49,15 +49,24 @@ def convert(
 
     trust.grant(*trust.named(unit))
     pattern = _pattern(only)
-    report = convert_(
-        _network(model),
-        unit,
-        filter_fn=None if pattern is None else lambda name, module: pattern.search(name) is not None,
-        example_inputs=None if shape is None else torch.randn(_shape(shape)),
-        keep_function=keep_function,
-        kinds=None if kinds is None else [kind.strip() for kind in kinds.split(",")],
-    )
+    network, inputs = _network(model), None if shape is None else torch.randn(_shape(shape))
+    try:
+        report = convert_(
+            network,
+            unit,
+            filter_fn=None if pattern is None else lambda name, module: pattern.search(name) is not None,
+            example_inputs=inputs,
+            keep_function=keep_function,
+            kinds=None if kinds is None else [kind.strip() for kind in kinds.split(",")],
+        )
+    except ConversionError as error:
+        options = [f"{name} is {option}" for name, option in _OPTIONS.items() if name in str(error)]
+        raise ConversionError(f"{error} (here {', '.join(options)})" if options else str(error)) from error
     echo(report)
+
+
+_OPTIONS = {"example_inputs": "--input", "filter_fn": "--only", "keep_function": "--keep-function", "kinds=": "--kinds"}
+"""What the arguments of `convert_`, which its errors name, are called in the terminal."""
 
 
 def _network(path: str) -> Any:
@@ -77,8 +86,9 @@ def _network(path: str) -> Any:
     try:
         return factory()
     except Exception as error:
+        what = "cannot be called" if isinstance(error, TypeError) else "failed when it was called"
         raise InvalidArgumentError(
-            f"{path} cannot be called without arguments ({type(error).__name__}: {error}): "
+            f"{path} {what} without arguments ({type(error).__name__}: {error}): "
             "name a factory that returns the network; --debug shows where it failed"
         ) from error
 

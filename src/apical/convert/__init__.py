@@ -28,10 +28,13 @@ from apical.convert.record import (
     ATTRIBUTE,
     MARK,
     Recorded,
+    as_recorded,
     check_same,
-    config_of,
     document,
+    is_of_transformers,
     local_units,
+    part_of,
+    pretrained_models,
     read_document,
     record_of,
     selection_of,
@@ -224,18 +227,31 @@ def _listed(network: FlowGraph, observed: Observation | Recorded | None) -> list
 
 
 def _note(surgery: Surgery, record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Keep the record with the model, and with its configuration where Transformers will save that."""
-    model = surgery.model
+    """Keep the record with the model, and with the configurations that Transformers will save, of its parts too.
+
+    What has no configuration of its own, such as a block, bears the mark alone: apical.hub asks where one is missing.
+    """
+    model, noted = surgery.model, set[int]()
     records = [*getattr(model, ATTRIBUTE, ()), record]
     surgery.set(model, ATTRIBUTE, records)
-    config = config_of(model)
-    if config is not None:
-        if local := local_units([record]):
+    marked = [model] if is_of_transformers(model) else []
+    for name, part in pretrained_models(model):
+        own = record if part is model else part_of(record, name, type(part).__name__)
+        if own is not None and not own["activations"]:
+            continue
+        marked.append(part)
+        if own is None or id(part.config) in noted:
+            continue
+        noted.add(id(part.config))
+        if local := local_units([own]):
             warnings.warn(f"save_pretrained would save a model that cannot be loaded: {local}", stacklevel=5)
-        surgery.set(config, "apical", document(records))
-        if not hasattr(model, MARK):
-            device = next((parameter.device for parameter in model.parameters()), None)
-            surgery.buffer(model, MARK, torch.zeros(1, device=device))
+        if part is not model:
+            surgery.set(part, ATTRIBUTE, [*getattr(part, ATTRIBUTE, ()), own])
+        surgery.set(part.config, "apical", document(getattr(part, ATTRIBUTE)))
+    for part in marked:
+        if not hasattr(part, MARK):
+            device = next((parameter.device for parameter in part.parameters()), None)
+            surgery.buffer(part, MARK, torch.zeros(1, device=device))
     return records
 
 
@@ -245,15 +261,17 @@ def load(model: nn.Module, source: Any) -> ConversionReport:
     Call it before `load_state_dict`. A network in which an activation would become something else is refused.
     """
     _check_arguments(model, None)
-    report = None
+    report, before = None, hasattr(model, ATTRIBUTE)
     for record in read_document(source):
         root = _root(model, record)
         surgery = Surgery(root)
         with torch.inference_mode(False):
             try:
                 report = _repeat(root, surgery, record)
-            except BaseException:
+            except BaseException as error:
                 surgery.undo()
+                if before and isinstance(error, ConversionError):
+                    raise ConversionError(f"the model is converted already: give a fresh one ({error})") from error
                 raise
     if report is None:
         raise ConversionError("the saved conversion is empty: give what report.save wrote")
@@ -279,6 +297,7 @@ def _repeat(model: nn.Module, surgery: Surgery, record: dict[str, Any]) -> Conve
     sites = recorded.split(network.clear(sites, told))
     decisions = decide(network, sites, unit, chosen_by=lambda site: site.label in wanted, observed=recorded)
     check_same(record, decisions, network)
+    as_recorded(record, decisions)
     return _carry_out(network, surgery, decisions, unit, recorded, held)
 
 
@@ -349,7 +368,7 @@ def _check_arguments(model: nn.Module, filter_fn: Any) -> None:
         if isinstance(module, torch.jit.ScriptModule) or "_orig_mod" in module._modules:
             what = f"{name} is" if name else "the model is"
             raise ConversionError(
-                f"{what} a {type(module).__name__}, compiled already: convert the original model, then compile it"
+                f"{what} compiled already ({type(module).__name__}): convert the original model, then compile it"
             )
     if any(is_lazy(parameter) for parameter in (*model.parameters(), *model.buffers())):
         raise ConversionError(

@@ -168,6 +168,8 @@ class Selection:
     @classmethod
     def of(cls, kinds: Iterable[str] | None, also: Iterable[type[nn.Module]] | None) -> "Selection":
         chosen = None if kinds is None else (kinds,) if isinstance(kinds, str) else tuple(kinds)
+        if chosen == ():
+            raise ConversionError(f"kinds is empty: name kinds to convert, of {', '.join(ALL_KINDS)}, or leave it out")
         given: Any = () if also is None else also
         classes = (given,) if isinstance(given, type) else tuple(given)
         for each in classes:

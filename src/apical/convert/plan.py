@@ -19,6 +19,7 @@ from apical.nn.unit import Unit
 Filter = Callable[[str, nn.Module], bool]
 FILTERED = "filter_fn leaves it out"
 NOT_ASKED = "it is not among the kinds to convert"
+STAYED = "it stayed when the conversion was saved"
 PER_CHANNEL = "one value per channel needs the layer's"
 OUTSIDE = "its forward does more than a graph shows"
 BASAL = "it is the basal activation of a pyramidal neuron"
@@ -81,7 +82,7 @@ def decide(
         names = ", ".join(dict.fromkeys(site.name for site in chosen[:5]))
         first = chosen[0].name.partition(".")[0]
         raise ConversionError(
-            f"filter_fn accepts none of the {len(chosen)} activations ({names}{', ...' if len(chosen) > 5 else ''}): "
+            f"filter_fn accepts none of the activations ({names}{', ...' if len(chosen) > 5 else ''}): "
             f"it is called as filter_fn(name, module), e.g. convert_(model, {str(unit)!r}, "
             f"filter_fn=lambda name, module: name.startswith({first!r}))"
         )

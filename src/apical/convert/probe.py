@@ -164,7 +164,7 @@ def _curves(function: Function, shape: tuple[int, ...]) -> list[Tensor | None]:
     whole = _curve(function, shape, torch.cat(GRIDS))
     if whole is None:
         return [_curve(function, shape, points) for points in GRIDS]
-    return list(whole.split([len(points) for points in GRIDS]))
+    return list(torch.split(whole, [len(points) for points in GRIDS]))
 
 
 def _known(curve: Tensor | None) -> str | None:

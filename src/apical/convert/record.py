@@ -16,7 +16,7 @@ import apical
 from apical import files
 from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import NORMS, Selection
-from apical.convert.plan import Decision
+from apical.convert.plan import NOT_ASKED, STAYED, Decision
 from apical.convert.source import Place, methods
 from apical.errors import ConversionError
 
@@ -28,7 +28,7 @@ SUMS = 1_000
 """The most additions between a layer and its activation; each is named in the report."""
 
 MARK = "converted_load_with_apical_hub_from_pretrained"
-"""A buffer of converted Transformers models. Loaded without apical, its name is in the warning about unused weights."""
+"""A buffer of converted models of Transformers. Loaded without apical, its name is in the warning of unused weights."""
 
 
 def record_of(
@@ -43,8 +43,19 @@ def record_of(
         "also": [_class_name(each) for each in selection.also],
         "activations": [_entry(decision, names) for decision in decisions if decision.form != "keep"],
         "kept": sorted({decision.site.name for decision in decisions if decision.form == "keep"}),
+        "refused": sorted(decision.site.label for decision in decisions if decision.form == "keep" and decision.asked),
         "counting": sorted(counting),
     }
+
+
+FORMS = {
+    "swap": "become another activation",
+    "neuron": "get a second branch",
+    "fuse": "become one layer with what feeds it",
+    "branch": "get a branch in its forward",
+    "wire": "get a branch beside its forward",
+    "keep": "stay",
+}
 
 
 def _class_name(kind: type) -> str:
@@ -137,9 +148,9 @@ def check_same(record: dict[str, Any], decisions: Iterable[Decision], network: F
         if decision is None:
             wrong.append(f"it has no activation {entry['name']!r}")
         elif decision.form != entry["form"]:
-            wrong.append(
-                f"{entry['name']} would be {decision.form} ({decision.reason or 'as planned'}), not {entry['form']}"
-            )
+            here, there = FORMS[decision.form], FORMS.get(entry["form"], entry["form"])
+            why = decision.reason or "hooks and attributes of its layers count too"
+            wrong.append(f"{entry['name']} would {here} ({why}), but was to {there} then")
         elif decision.site.kind != entry["kind"]:
             wrong.append(f"{entry['name']} is {decision.site.kind}, not {entry['kind']}")
     there = {*record["kept"], *(entry["name"].partition(" (call ")[0] for entry in record["activations"])}
@@ -151,6 +162,15 @@ def check_same(record: dict[str, Any], decisions: Iterable[Decision], network: F
             f"{type(network.model).__name__} is not the network that was converted: {wrong[0]}{more}; build it with "
             "the code and settings that it had then"
         )
+
+
+def as_recorded(record: dict[str, Any], decisions: Iterable[Decision]) -> None:
+    """Say of what is kept again that it stayed then, and whether it had been asked for: why is not in the record."""
+    refused = set(record.get("refused", ()))
+    for decision in decisions:
+        if decision.form == "keep":
+            decision.asked = decision.site.label in refused
+            decision.reason = STAYED if decision.reason.startswith(NOT_ASKED) else decision.reason
 
 
 def document(records: list[dict[str, Any]]) -> dict[str, Any]:
@@ -179,7 +199,7 @@ def read_document(source: Any) -> list[dict[str, Any]]:
                 f"{source} cannot be read as a saved conversion ({error}): give what report.save wrote"
             ) from error
     records = source.get("conversions") if isinstance(source, dict) else None
-    if not isinstance(records, list) or source.get("format") != FORMAT or not all(map(_is_record, records)):
+    if not isinstance(records, list) or source.get("format") != FORMAT or not all(map(is_record, records)):
         raise ConversionError(
             f"not a saved conversion of format {FORMAT} (made with apical {apical.__version__}): "
             "give what report.save wrote"
@@ -187,14 +207,14 @@ def read_document(source: Any) -> list[dict[str, Any]]:
     return records
 
 
-def _is_record(record: Any) -> bool:
+def is_record(record: Any) -> bool:
     """Whether it has the form of what `record_of` makes; whether it fits the network is decided later."""
     return (
         isinstance(record, dict)
         and all(isinstance(record.get(key), str) for key in ("unit", "root"))
         and (record.get("kinds", 0) is None or _are(record.get("kinds"), str))
         and all(_are(record.get(key), str) for key in ("also", "kept"))
-        and _are(record.get("counting", []), str)
+        and all(_are(record.get(key, []), str) for key in ("refused", "counting"))
         and _are(record.get("activations"), dict)
         and all(map(_is_entry, record["activations"]))
     )
@@ -218,8 +238,29 @@ def _are(values: Any, kind: type) -> bool:
     return isinstance(values, list) and all(isinstance(each, kind) for each in values)
 
 
-def config_of(model: nn.Module) -> Any:
-    """The configuration of a Transformers model, None for others."""
-    config = getattr(model, "config", None)
-    homes = {base.__module__.partition(".")[0] for base in type(config).__mro__}
-    return config if "transformers" in homes and hasattr(config, "to_dict") else None
+def pretrained_models(model: nn.Module) -> list[tuple[str, Any]]:
+    """The models in `model`, itself included, that Transformers' save_pretrained writes; the outermost first."""
+    return [(name, module) for name, module in model.named_modules() if is_of_transformers(module, "PreTrainedModel")]
+
+
+def is_of_transformers(module: nn.Module, base: str = "") -> bool:
+    """Whether Transformers has written the class of a module, or the class `base` that it is derived from."""
+    kinds = [kind for kind in type(module).__mro__ if kind.__module__.partition(".")[0] == "transformers"]
+    return any(kind.__name__ == base for kind in kinds) if base else bool(kinds)
+
+
+def part_of(record: dict[str, Any], name: str, kind: str) -> dict[str, Any] | None:
+    """What one conversion did in the part `name` of the model, of the class `kind`; None where a layer is elsewhere."""
+    start = f"{name}." if name else ""
+    inside = [entry for entry in record["activations"] if entry["name"].startswith(start)]
+    layers = [entry[key] for entry in inside for key in ("affine", "norm") if entry.get(key) is not None]
+    if not all(layer.startswith(start) for layer in layers):
+        return None
+    short = {key: [each.removeprefix(start) for each in record.get(key, ()) if each.startswith(start)]
+             for key in ("kept", "refused", "counting")}  # fmt: skip
+    return {**record, **short, "root": kind, "activations": [_shortened(entry, start) for entry in inside]}
+
+
+def _shortened(entry: dict[str, Any], start: str) -> dict[str, Any]:
+    names = {key: entry[key].removeprefix(start) for key in ("name", "affine", "norm") if entry.get(key) is not None}
+    return {**entry, **names}

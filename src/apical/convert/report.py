@@ -15,7 +15,7 @@ from apical.convert.branch import ApicalBranch, WiredNeuron
 from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import DEFAULT_KINDS, is_ours
 from apical.convert.observation import DID_NOT_RUN
-from apical.convert.plan import BASAL, FILTERED, NOT_ASKED, PER_CHANNEL, Decision
+from apical.convert.plan import BASAL, FILTERED, NOT_ASKED, PER_CHANNEL, STAYED, Decision
 from apical.convert.record import ATTRIBUTE, local_units
 from apical.convert.source import LEAVES, NOT_LINEAR, UNKNOWN, make_a_module
 from apical.errors import ConversionError
@@ -103,14 +103,18 @@ class ConversionReport:
 
     def save(self, path: str | Path) -> None:
         """Write what was done as a small JSON file, for `apical.convert.load(model, path)`."""
+        if later := self._later():
+            raise ConversionError(
+                f"the model was converted to {later[-1]['unit']} after this: call save of that conversion's report, "
+                "which holds both"
+            )
         if local := local_units(self.record["conversions"]):
             raise ConversionError(f"the conversion cannot be saved: {local}")
         Path(path).write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
 
     def undo(self, *, discard: bool = False) -> nn.Module:
         """Put the model back as it was, and return it; values that changed since need `discard=True`."""
-        later = getattr(self.model, ATTRIBUTE, [])[len(self.record.get("conversions", ())) :]
-        if later:
+        if later := self._later():
             raise ConversionError(
                 f"the model was converted to {later[-1]['unit']} after this: call undo of that conversion's report"
             )
@@ -132,6 +136,10 @@ class ConversionReport:
             self.model.to(device)
         self._remember()
         return self.model
+
+    def _later(self) -> list[dict[str, Any]]:
+        """The records of conversions of the model after this one."""
+        return list(getattr(self.model, ATTRIBUTE, [])[len(self.record.get("conversions", ())) :])
 
     def _changed(self) -> list[str]:
         state = _state(self.model)
@@ -167,12 +175,14 @@ class ConversionReport:
         leaving = [row for row in left if row.reason.startswith(LEAVES)]
         unknown = [row for row in left if row.reason.startswith(UNKNOWN)]
         bent = [row for row in left if row.reason.startswith(NOT_LINEAR)]
-        known = [*filtered, *others, *leaving, *unknown, *bent]
+        stayed = [row for row in left if row.reason == STAYED]
+        known = [*filtered, *others, *leaving, *unknown, *bent, *stayed]
         fixed = [row for row in left if row not in known]
         lines = [f"left out by filter_fn: {_kinds(filtered)}"] if filtered else []
         if others:
             names = ", ".join(repr(kind) for kind in dict.fromkeys(row.kind for row in others))
             lines.append(f"not asked for: {_kinds(others)}; kinds=[*apical.convert.DEFAULT_KINDS, {names}] adds them")
+        lines += [f"left as it was when the conversion was saved: {_kinds(stayed)}"] if stayed else []
         lines += [f"out of reach: {_kinds(fixed)} (report.kept says why)"] if fixed else []
         lines += [f"values that leave torch: {_kinds(leaving)} (report.kept says where)"] if leaving else []
         lines += [f"calls that are not known: {_kinds(unknown)} (report.kept says where)"] if unknown else []
@@ -268,8 +278,9 @@ def nothing_to_convert(network: FlowGraph, decisions: list[Decision], unit: Unit
     inside = "".join(f"; {d.site.label}: {d.reason}" for d in decisions)
     if network.blind() and not has_inputs:
         inside += f"; {network.blind()[0].error}, and example_inputs=... would show what runs there"
+    number = _count(len(list(network.model.modules())), "module")
     return (
-        f"the model has no activation to convert ({len(list(network.model.modules()))} modules looked at{inside}): "
+        f"the model has no activation to convert ({number} looked at{inside}): "
         f"give the network that has them, e.g. {call.replace('model', 'model.backbone')})"
     )
 
