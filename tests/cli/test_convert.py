@@ -57,7 +57,7 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
         (["convert_me:LIST"], "convert_me has no function or class 'LIST'"),
         (["convert_me:factory", "--input", "4x4"], "--input is '4x4', but must be a shape like"),
         (["convert_me:factory", "--only", "("], "which is not a regular expression"),
-        (["convert_me:factory", "--only", "layer1"], "filter_fn accepts none of the 2 activations"),
+        (["convert_me:factory", "--only", "layer1"], "filter_fn accepts none of the activations"),
         (["convert_me:factory", "--unit", "pynad"], "did you mean 'pynada'"),
         (["convert_me:factory", "--unit", "pynada", "--keep-function"], "3 is gelu, but the basal activation"),
     ],

@@ -66,7 +66,7 @@ def test_a_filter_that_accepts_nothing() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     sentence = refused(model, "ada", filter_fn=lambda name, module: name == "layer1")
     assert sentence == (
-        "filter_fn accepts none of the 1 activations (1): it is called as filter_fn(name, module), "
+        "filter_fn accepts none of the activations (1): it is called as filter_fn(name, module), "
         "e.g. convert_(model, 'ada', filter_fn=lambda name, module: name.startswith('1'))"
     )
     apical.convert_(model, "ada", filter_fn=lambda name, module: name.startswith("1"))
