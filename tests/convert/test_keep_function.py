@@ -237,3 +237,83 @@ def test_the_way_that_no_graph_shows_keeps_its_function_too(module: bool) -> Non
     rows = [row for row in report.rows if "as the model is set" not in row.reason]
     assert len({row.name for row in rows}) == len(rows) == 2
     assert len([row for row in rows if not row.converted]) == 1
+
+
+class LoRA(nn.Linear):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.down, self.up = nn.Parameter(torch.randn(2, inputs)), nn.Parameter(torch.randn(outputs, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + x @ self.down.T @ self.up.T
+
+
+class Noisy(nn.Linear):
+    """Of Rainbow's Q-networks: noise in training alone."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.sigma = nn.Parameter(torch.full((outputs, inputs), 0.1))
+        self.register_buffer("noise", torch.randn(outputs, inputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight + self.training * self.sigma * self.noise, self.bias)
+
+
+class Standardised(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), keepdim=True)
+        return F.conv2d(x, (self.weight - mean) / variance.sqrt(), self.bias)
+
+
+class OnePlus(nn.RMSNorm):
+    """Gemma's norm."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, 1 + self.weight, 1e-6)
+
+
+class Scaled(nn.Linear):
+    """A subclass whose weight is all it has."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class Fed(nn.Module):
+    def __init__(self, layer: nn.Module, norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.layer, self.norm = layer, norm or nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.norm(self.layer(x)))
+
+
+ODD = {
+    "LoRA": lambda: Fed(LoRA(6, 8)),
+    "Noisy": lambda: Fed(Noisy(6, 8)),
+    "OnePlus": lambda: Fed(nn.Linear(6, 8), OnePlus(8)),
+    "Standardised": lambda: Fed(Standardised(6, 8, 1)),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_layer_that_is_not_zero_with_a_weight_of_zero_is_refused(name: str, shown: bool) -> None:
+    model, x = ODD[name](), torch.randn(3, 6, *[4, 4] * (name == "Standardised"))
+    before = model(x)
+    with pytest.raises(ConversionError, match=f"relu is fed by {name}, which does not give 0 with a weight and bias"):
+        apical.convert_(model, "pynada", keep_function=True, example_inputs=x if shown else None)
+    assert torch.equal(model(x), before)
+    assert len(apical.convert_(model, "pynada").converted) == 1
+
+
+def test_a_subclass_that_is_zero_with_a_weight_of_zero_keeps_its_function() -> None:
+    model, x = Fed(Scaled(6, 8), nn.LayerNorm(8)), torch.randn(3, 6)
+    before = model(x)
+    apical.convert_(model, "pynada", keep_function=True)
+    assert torch.allclose(model(x), before, rtol=1e-6, atol=1e-6)
+    model = Fed(Scaled(6, 8))
+    before = model(x)
+    apical.convert_(model, "pynada", keep_function=True)
+    assert torch.allclose(model(x), before, rtol=1e-6, atol=1e-6)

@@ -251,3 +251,63 @@ def test_a_norm_that_code_elsewhere_freezes_stays_frozen(build, with_inputs):
 def test_a_norm_that_nothing_else_names_is_merged():
     report = apical.convert_(Holder(Frozen()), "pynada")
     assert [row.after for row in report.converted] == ["PyramidalLinear"]
+
+
+class Asks(nn.Module):
+    """Looks at what its input is before it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.c = nn.Linear(6, 8), nn.Linear(8, 2)
+
+    def prepared(self, x):
+        return x
+
+    def forward(self, x):
+        return self.c(F.relu(self.a(self.prepared(x))))
+
+
+class AsksWhetherTensor(Asks):
+    def prepared(self, x):
+        return x * 2 if torch.is_tensor(x) else x
+
+
+class AsksInstance(Asks):
+    def prepared(self, x):
+        if isinstance(x, (list, tuple)):
+            x = torch.stack(list(x)).sum(0)
+        return x * 2 if isinstance(x, torch.Tensor) else x
+
+
+class AsksType(Asks):
+    def prepared(self, x):
+        return x * 2 if type(x) is torch.Tensor else torch.stack(x).mean(0)
+
+
+class AsksAttribute(Asks):
+    def prepared(self, x):
+        return x["x"] if hasattr(x, "keys") else x
+
+
+class AsksNone(Asks):
+    def forward(self, x, mask):
+        h = F.relu(self.a(x))
+        return self.c(h if mask is None else h * mask)
+
+
+ASKED = [
+    (AsksWhetherTensor, (torch.ones(3, 6),)), (AsksInstance, (torch.ones(3, 6),)),
+    (AsksInstance, ([torch.ones(3, 6)] * 2,)), (AsksType, (torch.ones(3, 6),)), (AsksType, ([torch.ones(3, 6)] * 2,)),
+    (AsksAttribute, (torch.ones(3, 6),)), (AsksAttribute, ({"x": torch.ones(3, 6)},)),
+    (AsksNone, (torch.ones(3, 6), None)), (AsksNone, (torch.ones(3, 6), torch.ones(8))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "args"), ASKED)
+@pytest.mark.parametrize("shown", [False, True])
+def test_what_an_argument_is_stays_a_question(kind, args, shown) -> None:
+    model = kind().eval()
+    before = model(*args)
+    report = apical.convert_(model, "pynada", keep_function=True, example_inputs=args if shown else None)
+    assert len(report.converted) == 1
+    assert torch.allclose(model(*args), before, rtol=1e-6, atol=1e-6)

@@ -113,7 +113,9 @@ def test_another_network_is_refused_and_stays_as_it_was() -> None:
         apical.convert.load(other, report.record)
     normed = network()
     normed[0] = nn.BatchNorm1d(4)
-    with pytest.raises(ConversionError, match=r"1 would stay .no layer is recorded to feed it., but was to become one layer"):
+    with pytest.raises(
+        ConversionError, match=r"1 would stay .no layer is recorded to feed it., but was to become one layer"
+    ):
         apical.convert.load(normed, report.record)
     assert [type(part) for part in other] == [nn.Linear, nn.ReLU, nn.Linear]
 

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from apical.convert.application import Application
+from apical.convert.branch import started_at_zero
 from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import (
     ALL_KINDS,
@@ -23,7 +24,7 @@ from apical.convert.kinds import (
 )
 from apical.convert.observation import Observation, multiply_adds, observe
 from apical.convert.plan import Decision, decide
-from apical.convert.probe import elementwise, looks_trained, maps_alone, probe, same_function, starts_at_zero
+from apical.convert.probe import elementwise, looks_trained, maps_alone, probe, same_function, starts_at_zero, vanishes
 from apical.convert.record import (
     ATTRIBUTE,
     MARK,
@@ -401,6 +402,14 @@ def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
             raise ConversionError(
                 f"keep_function=True is impossible: {decision.site.label} is {_exactly(decision.site)}, but the basal "
                 f"activation of {str(unit)!r} is {str(unit.basal)!r}: {_working_call(decisions, decision, unit)}"
+            )
+    for decision in decisions if unit.pyramidal else ():
+        part = started_at_zero(decision.affine, decision.norm) if decision.form != "keep" else None
+        if part is not None and decision.affine is not None and not vanishes(part, decision.affine):
+            raise ConversionError(
+                f"keep_function=True is impossible: {decision.site.label} is fed by {type(part).__name__}, which does "
+                "not give 0 with a weight and bias of 0, so that the new branch would change the output: leave "
+                f"keep_function out, or pass a filter_fn that leaves {decision.site.name} out"
             )
     if unit.pyramidal and not starts_at_zero(unit.apical):
         raise ConversionError(

@@ -216,6 +216,11 @@ def zero_apical_(neuron: Any) -> None:
             tensor.zero_()
 
 
+def started_at_zero(affine: nn.Module | None, norm: nn.Module | None) -> nn.Module | None:
+    """Of what makes a branch, the part that starts it at zero."""
+    return norm if _scale(norm) else affine
+
+
 def _apical_scale(neuron: Any) -> list[Tensor]:
     if isinstance(neuron, ApicalBranch):
         scaled = _scale(neuron.norm)

@@ -53,7 +53,7 @@ from apical.convert.source import (
     running_place,
     taking_place,
 )
-from apical.convert.trace import Traced, attributes_kept, in_mode, own_calls, place_of
+from apical.convert.trace import Traced, attributes_kept, in_mode, own_calls, place_of, values_kept
 from apical.errors import ConversionError
 
 SATURATED = 5.0
@@ -907,24 +907,15 @@ def tried(model: nn.Module, example_inputs: Any, mode: bool | None = False) -> I
     the path that calls their parts, as they do with another activation: the fused one shows neither calls nor products.
     """
     args, kwargs = tree_map(_copied, _arguments(example_inputs))
-    state = [tensor for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_inference()]
-    before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in state]
-    failed = True
-    try:
-        with (
-            nullcontext() if mode is None else in_mode(model, mode),
-            attributes_kept(model.modules()),
-            _unfused_attention(),
-            torch.no_grad(),
-            torch.random.fork_rng(devices=gpus(model)),
-        ):
-            yield partial(model, *args, **kwargs)
-            failed = False
-    finally:
-        with torch.no_grad():
-            for tensor, version, value in before:
-                if failed or mode is None or tensor._version != version:  # batch norm counts no version in training
-                    tensor.copy_(value)
+    with (
+        values_kept(model),
+        nullcontext() if mode is None else in_mode(model, mode),
+        attributes_kept(model.modules()),
+        _unfused_attention(),
+        torch.no_grad(),
+        torch.random.fork_rng(devices=gpus(model)),
+    ):
+        yield partial(model, *args, **kwargs)
 
 
 def seed(model: nn.Module) -> None:

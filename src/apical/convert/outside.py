@@ -129,8 +129,11 @@ class _Search:
         outside = ChainMap(enclosed, function.__globals__, vars(builtins))
         local = {*function.__code__.co_varnames} | {node.arg for node in nodes if isinstance(node, ast.arg)}
         local |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+        ours = _is_of(function, ("apical",))  # what stands for a function while it is traced
+        if not ours and any(_asks_what_it_is(n, local - {method.self}) and self._has_run(method, n) for n in nodes):
+            return True
         for node, name, path in _names_read(method.tree):
-            if (function.__code__.co_filename, node.lineno) not in self.lines:
+            if not self._has_run(method, node):
                 continue
             own = of_module and name == method.self
             if of_module and ".".join(("self" if own else name, *path)) in self.checked:
@@ -143,6 +146,9 @@ class _Search:
                 if not (constant or self._is_seen(value)):
                     return True
         return False
+
+    def _has_run(self, method: Method, node: ast.AST) -> bool:
+        return (method.function.__code__.co_filename, getattr(node, "lineno", 0)) in self.lines
 
     def _is_seen_of_self(self, path: list[str]) -> bool:
         """Whether a graph shows what is done with an attribute of self; its methods are looked at for themselves."""
@@ -182,6 +188,20 @@ class _Search:
         self.functions.add(function)
         written = parsed(function.__name__, function)
         return written is None or self._acts(written, False)
+
+
+def _asks_what_it_is(node: ast.AST, names: set[str]) -> bool:
+    """Whether it is asked what a value of the forward is (`isinstance(x, Tensor)`): in a trace it is neither."""
+    if isinstance(node, ast.Compare):
+        none = isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None
+        asks = none and isinstance(node.ops[0], (ast.Is, ast.IsNot))
+        return asks and isinstance(node.left, ast.Name) and node.left.id in names
+    if not (isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name)):
+        return False
+    return node.args[0].id in names and ast.unparse(node.func).rpartition(".")[2] in _ABOUT_KINDS
+
+
+_ABOUT_KINDS = ("isinstance", "type", "callable", "hasattr", "is_tensor")
 
 
 def _names_read(tree: ast.FunctionDef) -> Iterator[tuple[ast.expr, str, list[str]]]:

@@ -251,12 +251,7 @@ def is_bent(affine: nn.Module) -> bool:
 
     An affine map of the middle of two inputs is the middle of its outputs.
     """
-    function, given = module_function(affine), torch.Generator().manual_seed(0)
-    channels, kernel = getattr(affine, "in_channels", None), getattr(affine, "kernel_size", ())
-    shape: tuple[Any, ...] = (4, getattr(affine, "in_features", getattr(affine, "nx", None)))
-    if channels is not None:
-        dilation = getattr(affine, "dilation", (1,) * len(kernel))
-        shape = (4, channels, *(2 * k * d for k, d in zip(kernel, dilation, strict=True)))
+    function, given, shape = module_function(affine), torch.Generator().manual_seed(0), _input_shape(affine)
     if function is None or None in shape:
         return False
     x, y = (torch.randn(shape, generator=given, dtype=torch.float64) for _ in range(2))
@@ -266,6 +261,48 @@ def is_bent(affine: nn.Module) -> bool:
         except Exception:  # a layer may want more than its input
             return False
     return isinstance(middle, Tensor) and not _same(middle, ends)
+
+
+def _input_shape(affine: nn.Module) -> tuple[Any, ...]:
+    """A shape that a layer takes; with None in it where its attributes do not tell."""
+    channels, kernel = getattr(affine, "in_channels", None), getattr(affine, "kernel_size", ())
+    if channels is None:
+        return 4, getattr(affine, "in_features", getattr(affine, "nx", None))
+    dilation = getattr(affine, "dilation", (1,) * len(kernel))
+    return 4, channels, *(2 * k * d for k, d in zip(kernel, dilation, strict=True))
+
+
+def vanishes(part: nn.Module, affine: nn.Module) -> bool:
+    """Whether a layer, or the norm behind it, gives zeros with a weight and bias of 0, in both modes.
+
+    torch's own do. Another class may add to its weight, or have parameters beside it, and is asked.
+    """
+    if type(part).__module__.startswith("torch.nn.") and type(part).forward.__module__.startswith("torch.nn."):
+        return True
+    shape = _input_shape(affine)
+    layer = module_function(affine)
+    if layer is None or None in shape:
+        return False
+    given = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=given, dtype=torch.float64)
+    with _undisturbed(layer):
+        try:
+            return all(_gives_zeros(part, x if part is affine else layer(x), mode) for mode in (False, True))
+        except Exception:  # a layer may want more than its input
+            return False
+
+
+def _gives_zeros(part: nn.Module, x: Tensor, training: bool) -> bool:
+    own = module_function(part, training=training)
+    assert own is not None
+    for name in ("weight", "bias"):
+        if isinstance(value := getattr(own, name, None), Tensor):
+            value.detach().zero_()
+    for given in (x, x.movedim(1, -1)):  # a norm of the last dimension, behind a convolution
+        with suppress(RuntimeError, ValueError):
+            y = own(given)
+            return isinstance(y, Tensor) and not y.any()
+    return False
 
 
 def called_alone(module: nn.Module, x: Tensor) -> Any:
@@ -373,6 +410,48 @@ def held(values: Iterable[Any]) -> list[Any]:
                 waiting += inner.values() if isinstance(inner, dict) else inner
     return list(reached.values())
 
+
+Place = Callable[[Any], None]
+
+
+def places_beside(model: nn.Module) -> dict[int, list[Place]]:
+    """Where a model holds its modules beside registering them: plain attributes, lists, tables, tuples and objects.
+
+    By the id of a module; each place puts another value where that module is.
+    """
+    registered, reached = {id(module) for module in model.modules()}, set[int]()
+    places: dict[int, list[Place]] = {}
+
+    def look(value: Any, put: Place, again: Callable[[], Any]) -> None:
+        """`again` reads the value anew: of a tuple, each change makes another one."""
+        if id(value) in registered:
+            places.setdefault(id(value), []).append(put)
+            return
+        tuple_ = isinstance(value, tuple)
+        inner: Any = vars(value) if _is_object(value) else value if type(value) in (list, dict) or tuple_ else ()
+        if len(inner) >= MANY_HELD or len(reached) >= MANY_HELD or (id(value) in reached and not tuple_):
+            return
+        reached.add(id(value))
+        for key, part in list(inner.items() if isinstance(inner, dict) else enumerate(inner)):
+            place = partial(_put_in_tuple, again, put, key) if tuple_ else partial(inner.__setitem__, key)
+            look(part, place, lambda key=key: again()[key] if tuple_ else inner[key])  # type: ignore[misc]
+
+    for module in model.modules():
+        own = vars(module)
+        for name, value in list(own.items()):
+            if name not in OF_TORCH:
+                look(value, partial(own.__setitem__, name), partial(own.__getitem__, name))
+    return places
+
+
+def _put_in_tuple(again: Callable[[], Any], put: Place, position: int, value: Any) -> None:
+    before = again()
+    parts = [*before[:position], value, *before[position + 1 :]]
+    put(before._make(parts) if hasattr(before, "_make") else type(before)(parts))
+
+
+OF_TORCH = frozenset(vars(nn.Module()))
+"""Where a module keeps its parts and hooks."""
 
 MANY_HELD = 2000
 """Values: what a network keeps for itself is fewer, what it keeps of a data set may be more."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 
 from apical.convert.outside import globals_read, is_setting, plain_value
+from apical.convert.probe import places_beside
 from apical.convert.source import Edit, edited, rewritten_method
 from apical.convert.trace import MODES, Traced
 from apical.errors import ConversionError
@@ -38,13 +39,17 @@ class Surgery:
         self.model = self.original = model
         self._undo: list[Callable[[], None]] = []
         self._slots: dict[int, list[tuple[nn.Module, str]]] = {}
+        self._beside = places_beside(model)
         for parent in model.modules():
             for name, child in parent._modules.items():
                 if child is not None:
                     self._slots.setdefault(id(child), []).append((parent, name))
 
     def replace(self, old: nn.Module, new: nn.Module, *, but: Collection[tuple[nn.Module, str]] = ()) -> None:
-        """Put `new`, with the hooks of `old`, wherever the model has `old`, but for some places."""
+        """Put `new`, with the hooks of `old`, wherever the model has `old`, but for some places.
+
+        Lists, tables and objects that hold it too get the new one, where it is new everywhere.
+        """
         new.train(old.training)
         for hooks in HOOKS if any(getattr(old, name) for name in HOOKS) else ():
             setattr(new, hooks, getattr(old, hooks))  # the same dict: whoever holds a handle can still remove it
@@ -55,6 +60,9 @@ class Surgery:
             if (parent, name) not in but:
                 put(parent, name, new)
                 self._undo.append(partial(put, parent, name, old))
+        for place in self._beside.get(id(old), []) if not but else ():
+            place(new)
+            self._undo.append(partial(place, old))
 
     def now(self, old: nn.Module) -> nn.Module:
         """What is in the first place where the model had `old`."""

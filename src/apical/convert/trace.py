@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from apical.convert.kinds import iadd, imul, ipow, is_ours, isub, itruediv
 from apical.convert.outside import Lines, acts_outside, leaves_traces, lines_run, picks_modules, settings_read
-from apical.convert.probe import containers_read, contents_kept, held
+from apical.convert.probe import OF_TORCH, containers_read, contents_kept, held
 from apical.convert.source import (
     Expression,
     Mention,
@@ -291,7 +291,7 @@ def trace(model: nn.Module, is_activation: Callable[[nn.Module], bool]) -> dict[
     entered = [each for each in _entered("", model, is_activation, set()) if has_own_forward(each[1])]
     for _, module in entered:
         methods(type(module))  # read before a `__call__` is replaced
-    with _patched_once(model):
+    with values_kept(model), _patched_once(model):  # what a forward does to `self.parameters()` is done, not traced
         for name, module in entered:
             traced = forwards[id(module)] = _trace_module(name, module, calls.get(id(module), []))
             for _, node in traced.nodes():
@@ -478,6 +478,26 @@ def in_mode(model: nn.Module, mode: bool) -> Iterator[None]:
 
 
 @contextmanager
+def values_kept(model: nn.Module) -> Iterator[None]:
+    """Undo what a forward changes in parameters and buffers, be it through `.data`, of which torch keeps no count."""
+    state = [tensor for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_inference()]
+    before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in state]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, version, value in before:
+                if tensor.shape != value.shape:
+                    tensor.data = value
+                elif tensor._version != version or not _is_equal(tensor, value):
+                    tensor.copy_(value)
+
+
+def _is_equal(tensor: Tensor, value: Tensor) -> bool:
+    return tensor.is_meta or (tensor.layout is torch.strided and torch.equal(tensor, value))
+
+
+@contextmanager
 def attributes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
     """Undo what a forward sets on modules, in lists, tables and objects of theirs or of their code, or draws.
 
@@ -486,8 +506,8 @@ def attributes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
     numpy: Any = sys.modules.get("numpy")
     drawn = random.getstate(), numpy and numpy.random.get_state()
     before = [(module, dict(vars(module))) for module in modules]
-    values = held(value for _, own in before for name, value in own.items() if name not in _OF_TORCH)
-    values += [value for _, own in before for name, value in own.items() if name in _OF_TORCH]
+    values = held(value for _, own in before for name, value in own.items() if name not in OF_TORCH)
+    values += [value for _, own in before for name, value in own.items() if name in OF_TORCH]
     values += [value for each in {type(m): m for m, _ in before}.values() for value in containers_read(each)]
     try:
         with contents_kept(values):
@@ -499,10 +519,6 @@ def attributes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
         random.setstate(drawn[0])
         if numpy is not None:
             numpy.random.set_state(drawn[1])
-
-
-_OF_TORCH = frozenset(vars(nn.Module()))
-"""Where a module keeps its parts and hooks."""
 
 
 def _first_sentence(error: Exception) -> str:

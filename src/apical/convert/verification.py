@@ -10,6 +10,7 @@ a difference counts only where it is far above the one that parameters moved by 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -20,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from apical.convert.application import Application
 from apical.convert.branch import ApicalBranch, InputAlone, WiredNeuron
 from apical.convert.observation import seed, tried
+from apical.convert.plan import has_extras
 from apical.errors import ConversionError
 
 AMPLIFIED = 100.0
@@ -79,8 +81,10 @@ class Verification:
         if varying:
             return varying if self.before else []
         for training, before in self.before.items():
-            with originals(application):
+            with originals(application), called_still(application) as called:
                 error = self._error(model, before, training=training)
+            if called and not error:
+                error = f"{called[0]} still calls the old activation, which something beside the modules holds"
             if error:
                 sites = [decision.site for decision in reversed(application.decisions)]
                 owners = {site.owner.name: site.name for site in sites}
@@ -106,6 +110,22 @@ class Verification:
                         parameter.mul_(1 + torch.finfo(parameter.dtype).eps * torch.randn_like(parameter).sign())
             seed(model)
             return [value.detach().clone() for value in _numbers(forward())]
+
+
+@contextmanager
+def called_still(application: Application) -> Iterator[list[str]]:
+    """The names of activations whose old modules, no parts of the model any more, are called meanwhile."""
+    called, there = list[str](), {id(module) for module in application.surgery.model.modules()}
+    sites = {d.site.module: d.site.name for d in application.decisions if d.site.module is not None}
+    with ExitStack() as stack:
+        for module, name in sites.items():
+            if id(module) not in there and not has_extras(module):  # their hooks are the new module's too
+                stack.callback(module.register_forward_pre_hook(partial(_note_call, called, name)).remove)
+        yield called
+
+
+def _note_call(called: list[str], name: str, *_: Any) -> None:
+    called.append(name)
 
 
 @contextmanager
