@@ -171,7 +171,7 @@ class Observation:
         unseen = [site for site in self.network.leaving if (id(site.owner.module), site.place) not in self.taken]
         for site in self.network.unknown:
             if not self._has_run(site):
-                reason = f"{UNKNOWN}, and it computed nothing on example_inputs{site.place or ''}"
+                reason = f"{UNKNOWN}; on example_inputs it computed nothing that torch shows{site.place or ''}"
                 unseen.append(replace(site, fixed=reason))
         unseen += [site for site in self.network.operators if not self._has_run(site)]
         return [*(site for site in self.taken.values() if site is not None), *self.operators, *unseen]
