@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apical import files, trust
+from apical import files
 from apical.cli import echo
-from apical.cli.options import Import, Limits, Root, Screen, Trust, aligned, command, shown
+from apical.cli.options import Import, Limits, Root, Screen, Trust, aligned, command, network_from, shown
 from apical.errors import ApicalError, InvalidArgumentError
 
 if TYPE_CHECKING:  # they need torch, and `--help` does not
-    from torch import nn
-
     from apical.robustness import AttackResult
     from apical.train.assessment import Subject
 
@@ -114,8 +112,7 @@ def _factory(path: str, weights: Path | None, name: str | None, root: Path | Non
     from apical.train.assessment import Subject  # noqa: PLC0415
     from apical.train.losses import log_probabilities  # noqa: PLC0415
 
-    trust.grant(path)
-    network = _called(path)
+    network = network_from(path)
     try:
         network.load_state_dict(files.read_weights(weights, follow=True))
     except (RuntimeError, OSError, ValueError) as error:
@@ -132,23 +129,6 @@ def _factory(path: str, weights: Path | None, name: str | None, root: Path | Non
             f"{path} returns shape {tuple(answers.shape)} for an image of {name}, but must return (n, classes)"
         )
     return subject
-
-
-def _called(path: str) -> "nn.Module":
-    """The network that a factory makes."""
-    from torch import nn  # noqa: PLC0415
-
-    factory = trust.factory(path, "network")
-    try:
-        network = factory()
-    except Exception as error:  # it is the user's own code, and may raise anything
-        raise InvalidArgumentError(
-            f"{path} cannot be called without arguments ({type(error).__name__}: {files.one_line(error)}): "
-            "name a function that makes the network"
-        ) from error
-    if not isinstance(network, nn.Module):
-        raise InvalidArgumentError(f"{path} returns {type(network).__name__}, but must return an nn.Module")
-    return network
 
 
 def _names(text: str | None) -> list[str]:

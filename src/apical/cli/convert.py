@@ -7,7 +7,7 @@ import typer
 
 from apical import trust
 from apical.cli import echo
-from apical.cli.options import Import, command, shown
+from apical.cli.options import Import, command, network_from, shown
 from apical.errors import ConversionError, InvalidArgumentError
 
 app = command()
@@ -81,16 +81,7 @@ def _network(path: str) -> Any:
             f"unknown network {path!r}: write package.module:factory, e.g. mypackage.nets:resnet, or one of "
             + ", ".join(models.list())
         )
-    trust.grant(path)
-    factory = trust.factory(path, "network")
-    try:
-        return factory()
-    except Exception as error:
-        what = "cannot be called" if isinstance(error, TypeError) else "failed when it was called"
-        raise InvalidArgumentError(
-            f"{path} {what} without arguments ({type(error).__name__}: {error}): "
-            "name a factory that returns the network; --debug shows where it failed"
-        ) from error
+    return network_from(path)
 
 
 def _pattern(only: str | None) -> re.Pattern[str] | None:

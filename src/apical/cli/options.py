@@ -3,15 +3,18 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from apical import limits, trust
+from apical import files, limits, trust
 from apical.errors import InvalidArgumentError, visible
 from apical.study.directory import HOME, STUDY
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def _there(root: Path | None) -> Path | None:
@@ -88,6 +91,25 @@ def study_directory(where: str) -> Path:
     quick = Path(HOME) / f"{where}-quick"
     hint = f"did you mean {quick.name!r}?" if (quick / STUDY).is_file() else f"run it with `apical study run {where}`"
     raise InvalidArgumentError(f"there is no study directory {where!r} or {str(usual)!r}: {hint}")
+
+
+def network_from(path: str) -> "nn.Module":
+    """The network that the user's factory `package.module:name` makes."""
+    from torch import nn  # noqa: PLC0415
+
+    trust.grant(path)
+    factory = trust.factory(path, "network")
+    try:
+        network = factory()
+    except Exception as error:  # it is the user's own code, and may raise anything
+        what = "cannot be called" if isinstance(error, TypeError) else "failed when it was called"
+        raise InvalidArgumentError(
+            f"{path} {what} without arguments ({type(error).__name__}: {files.one_line(error)}): "
+            "name a factory that returns the network; --debug shows where it failed"
+        ) from error
+    if not isinstance(network, nn.Module):
+        raise InvalidArgumentError(f"{path} returns {type(network).__name__}, but must return an nn.Module")
+    return network
 
 
 class Screen(Console):
