@@ -1,6 +1,7 @@
 """Values that a trace would freeze, and layers that are called with more than an input."""
 
 import copy
+import pickle
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -276,3 +277,35 @@ def test_a_mask_that_a_forward_puts_on_its_weight_is_put_on_by_the_network_alone
     before = model[0].weight.detach().clone()
     apical.convert_(model, "ada", example_inputs=x if shown else None)
     assert torch.equal(model[0].weight, before)
+
+
+class Stage(nn.Module):
+    """A part with a second entry, which stores what it is called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps, self.seen = None, None
+
+    def start(self, x: Tensor) -> Tensor:
+        self.steps, self.seen = x.shape[1], x * 2
+        return x
+
+
+class Staged(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage, self.affine = Stage(), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(self.affine(self.stage.start(x)))
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
+@pytest.mark.parametrize("shown", [True, False])
+def test_what_a_forward_stores_in_a_part_of_the_model_is_as_before(unit: str, shown: bool) -> None:
+    model, x = Staged(), torch.randn(2, 4)
+    assert len(apical.convert_(model, unit, example_inputs=x if shown else None).converted) == 1
+    assert model.stage.steps is None
+    assert model.stage.seen is None
+    assert torch.equal(pickle.loads(pickle.dumps(model))(x), model(x))
+    assert model.stage.steps == 4

@@ -350,3 +350,33 @@ def test_a_module_with_two_names_has_a_row_for_each_call(way: str, shown: bool, 
     expected["blocks"] = {"0.1", "1.1"}
     assert {row.name for row in report.rows} == expected.get(way, {"act", "same"})
     assert torch.equal(report.undo()(x), before)
+
+
+class Joined(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.affine = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, others: Any = None) -> Tensor:
+        h = F.relu(self.affine(x))
+        return h + sum(others) if others else h
+
+
+class Joining(nn.Module):
+    """Calls a part with its input twice: by itself and in a list, as DLA and VoVNet do."""
+
+    def __init__(self, by_name: bool) -> None:
+        super().__init__()
+        self.part, self.by_name = Joined(), by_name
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.part(x, others=(x, x)) if self.by_name else self.part(x, [x])
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_part_may_be_called_with_its_input_in_a_list_too(by_name: bool, shown: bool) -> None:
+    model, x = Joining(by_name), torch.randn(3, 4)
+    expected = ADA(model.part.affine(x)) + (2 if by_name else 1) * x
+    assert len(apical.convert_(model, UNIT, example_inputs=x if shown else None).converted) == 1
+    assert torch.allclose(model(x), expected)

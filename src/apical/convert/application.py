@@ -20,8 +20,8 @@ from apical.convert.branch import (
     zero_apical_,
 )
 from apical.convert.flow import ALONE, Feed, FlowGraph, Site, output
-from apical.convert.kinds import HeldFunction, call_input, is_transformer_layer, width
-from apical.convert.plan import Decision, all_fused, has_extras, takes_slot
+from apical.convert.kinds import TRANSFORMER_LAYERS, HeldFunction, call_input, width
+from apical.convert.plan import Decision, all_fused, has_extras, is_feed_forward, takes_slot
 from apical.convert.probe import probe, same_function
 from apical.convert.rewrite import Surgery, inline
 from apical.convert.source import Edit, call_input_place, picking_settings
@@ -75,6 +75,8 @@ class Application:
                 self._branch(decision)
             elif decision.form == "wire":
                 self._wire(decision)
+            if isinstance(decision.site.owner.module, TRANSFORMER_LAYERS):
+                self._leave_fused_code(decision.site.owner.module)
         for traced in self._graphs.values():
             self.surgery.rewrite(traced)
         for module, edits in self._edits.values():
@@ -126,9 +128,6 @@ class Application:
 
     def _swap(self, decision: Decision) -> None:
         site, new = decision.site, self.placed(decision)
-        if is_transformer_layer(site.owner.module):
-            self._set_activation(site.owner.module, new)
-            return
         if site.module is not None:
             self._put(site, site.module, new)
         else:
@@ -165,10 +164,9 @@ class Application:
         settings = picking_settings(owner.module, place) if site.expression is not None else ()
         self._edits.setdefault(id(owner.module), (owner.module, []))[1].append(Edit(place, source, name, settings))
 
-    def _set_activation(self, layer: nn.Module, new: nn.Module) -> None:
-        """Put another activation into torch's transformer layer; fused code that knows only ReLU and GELU is off."""
-        self.surgery.set(layer, "activation", new)
-        if hasattr(layer, "activation_relu_or_gelu"):
+    def _leave_fused_code(self, layer: nn.Module) -> None:
+        """Turn off the fused code of a transformer layer of torch's, which knows only ReLU and GELU."""
+        if getattr(layer, "activation_relu_or_gelu", 0):
             self.surgery.set(layer, "activation_relu_or_gelu", 0)
         for encoder in self.surgery.model.modules():
             if isinstance(encoder, nn.TransformerEncoder) and any(layer is own for own in encoder.layers):
@@ -182,8 +180,8 @@ class Application:
             self.surgery.replace(norm, nn.Identity())
         if norm is site.owner.module:
             return
-        if is_transformer_layer(site.owner.module):
-            self._set_activation(site.owner.module, nn.Identity())
+        if is_feed_forward(site):
+            self.surgery.set(site.owner.module, "activation", nn.Identity())
         elif all_fused(self.network, self.sites, site, fused):
             assert site.module is not None
             self._put(site, site.module, nn.Identity())

@@ -233,12 +233,7 @@ def written_class(module: nn.Module) -> str:
     return f"{module.name}()" if isinstance(module, HeldFunction) else type(module).__name__
 
 
-_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-
-
-def is_transformer_layer(module: nn.Module) -> bool:
-    """Whether this is torch's own layer, whose feed-forward part is linear2(dropout(activation(linear1(x))))."""
-    return isinstance(module, _LAYERS) and type(module)._ff_block in {kind._ff_block for kind in _LAYERS}
+TRANSFORMER_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 
 def is_ours(module: nn.Module) -> bool:
@@ -302,12 +297,14 @@ class Further(NamedTuple):
 
 def further(node: Node) -> Further | None:
     """What a call passes beside its input; None where other values than parameters and buffers are among it."""
-    others = {each: each.meta.get("value") for each in node.all_input_nodes if each is not call_input(node)}
-    again = any(isinstance(each, Node) and each is node.args[0] for each in node.args[1:])
-    if again or any(value is None for value in others.values()):
+    own = call_input(node)
+    beside = tuple(node.args[1:]), {name: value for name, value in node.kwargs.items() if value is not own}
+    inside: list[Node] = []
+    map_arg(beside, inside.append)
+    values = {each: each.meta.get("value") for each in inside}
+    if own in inside or any(value is None for value in values.values()):
         return None
-    by_name = {name: value for name, value in node.kwargs.items() if value is not call_input(node)}
-    args, kwargs = map_arg((tuple(node.args[1:]), by_name), others.__getitem__)
+    args, kwargs = map_arg(beside, values.__getitem__)
     return Further(args, kwargs, "" if node.args else next(iter(node.kwargs), ""))
 
 

@@ -8,9 +8,17 @@ from torch import nn
 
 from apical.convert.branch import ApicalBranch
 from apical.convert.flow import UNCALLED, Feed, FlowGraph, Site, output, own_attributes
-from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, is_ours, is_transformer_layer
+from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, TRANSFORMER_LAYERS, is_ours
 from apical.convert.rewrite import why_not
-from apical.convert.source import call_input_place, is_picked, out_of_reach, why_no_source
+from apical.convert.source import (
+    call_input_place,
+    entries,
+    has_source,
+    is_picked,
+    names_in,
+    out_of_reach,
+    why_no_source,
+)
 from apical.convert.trace import Traced, place_of
 from apical.errors import ConversionError
 from apical.nn.layers import Neuron
@@ -131,10 +139,25 @@ def _settled(network: FlowGraph, sites: list[Site], decisions: list[Decision]) -
 
 def all_fused(network: FlowGraph, sites: list[Site], site: Site, fused: set[Site]) -> bool:
     """Whether every call of this activation module becomes part of a pyramidal layer, so that the module can go."""
-    if site.module is None or is_transformer_layer(site.owner.module):
+    if site.module is None or is_feed_forward(site):
         return site.module is not None or not site.nodes
     calls = [other for other in sites if other.module is site.module]
     return id(site.module) not in network.open and all(call in fused for call in calls)
+
+
+def is_feed_forward(site: Site) -> bool:
+    """Whether this is the activation of a transformer layer that has torch's linear2(dropout(activation(linear1(x)))).
+
+    Code of a subclass does not name it or its layers.
+    """
+    kind: Any = type(site.owner.module)
+    if not issubclass(kind, TRANSFORMER_LAYERS) or site.module is None or site.target != "activation":
+        return False
+    torchs = kind._ff_block in {own._ff_block for own in TRANSFORMER_LAYERS}
+    return torchs and (not entries(kind) or (has_source(kind) and names_in(kind).isdisjoint(_FEED_FORWARD)))
+
+
+_FEED_FORWARD = ("activation", "linear1", "linear2")
 
 
 def _accepted(site: Site, filter_fn: Filter | None) -> bool:
@@ -245,7 +268,7 @@ def _pyramidal(network: FlowGraph, sites: list[Site], site: Site, observed: Feed
         return Decision(site, "keep", site.fixed)
     if is_basal(network, site):
         return Decision(site, "keep", BASAL)
-    if is_transformer_layer(site.owner.module):
+    if is_feed_forward(site):
         first: Any = site.owner.module.linear1
         bound = _why_bound(network, first)
         return Decision(site, "fuse", affine=first) if bound is None else Decision(site, "keep", bound)

@@ -133,8 +133,45 @@ class Method:
         return Place(self.name, node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
 
 
+def entries(kind: type[nn.Module]) -> list[str]:
+    """The methods in which code begins that is not torch's own.
+
+    `forward`, a `__call__`, and what a forward of torch's calls that the class has anew, as `_ff_block` of a
+    transformer layer.
+    """
+    return [name for name in _names_run(kind) if _is_own_method(_definer(kind, name))]
+
+
+def has_source(kind: type[nn.Module]) -> bool:
+    """Whether there is code that is not torch's own, and its source can be read."""
+    begins = entries(kind)
+    return bool(begins) and methods(kind).keys() >= {*begins}
+
+
+def _names_run(kind: type[nn.Module]) -> dict[str, None]:
+    """`forward`, `__call__`, and all names in torch's own code of them and of the methods that this calls."""
+    if kind in _NAMES_RUN:
+        return _NAMES_RUN[kind]
+    names = _NAMES_RUN[kind] = {}
+    waiting = ["forward", "__call__"]
+    while waiting:
+        name = waiting.pop(0)
+        definer = _definer(kind, name) if name not in names else None
+        names[name] = None
+        if definer is not None and not _is_own_method(definer):
+            waiting += getattr(getattr(definer.__dict__[name], "__code__", None), "co_names", ())
+    return names
+
+
+_NAMES_RUN: dict[type[nn.Module], dict[str, None]] = {}
+
+
+def _is_own_method(definer: type | None) -> bool:
+    return definer is not None and not definer.__module__.startswith("torch.nn.modules.")
+
+
 def methods(kind: type[nn.Module]) -> dict[str, Method]:
-    """`forward`, a `__call__` of its own, and the methods and properties they use, as far as source can be read."""
+    """The `entries` of a class, and the methods and properties they use, as far as source can be read."""
     if kind not in _METHODS:
         _METHODS[kind] = _read_methods(kind)
     return _METHODS[kind]
@@ -145,7 +182,7 @@ _METHODS: dict[type[nn.Module], dict[str, Method]] = {}
 
 def _read_methods(kind: type[nn.Module]) -> dict[str, Method]:
     known: dict[str, Method] = {}
-    waiting = ["forward", "__call__"]
+    waiting = entries(kind)
     while waiting:
         name = waiting.pop()
         method = _method(kind, name) if name not in known else None
@@ -186,11 +223,15 @@ Calls = list[tuple[nn.Module, "Place", Further | None]]
 
 def read_names(kind: type[nn.Module]) -> set[str] | None:
     """The attributes that the methods of a class read; None where their source does not tell, or names are made."""
-    names: set[str] = set()
-    for method in methods(kind).values() if "forward" in methods(kind) else ():
-        names |= {node.attr for node in ast.walk(method.tree) if isinstance(node, ast.Attribute)}
-        names |= {node.id for node in ast.walk(method.tree) if isinstance(node, ast.Name)}
-    return None if not names or names & _LISTING else names
+    names = names_in(kind) if has_source(kind) else set()
+    return None if not names or names & _LISTING else names | {*_names_run(kind)}
+
+
+def names_in(kind: type[nn.Module]) -> set[str]:
+    """All names in the methods of a class, as far as source can be read."""
+    nodes = [node for method in methods(kind).values() for node in ast.walk(method.tree)]
+    names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return names | {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
 _LISTING = {
@@ -224,7 +265,7 @@ def _changed_attributes(kind: type[nn.Module]) -> set[str]:
 
 def _method(kind: type[nn.Module], name: str) -> Method | None:
     definer = _definer(kind, name)
-    if definer is None or definer.__module__.startswith("torch.nn.modules."):
+    if definer is None or not _is_own_method(definer):
         return None
     if isinstance(definer.__dict__[name], (staticmethod, classmethod)):
         return None  # a function without self: its calls are expressions
@@ -383,9 +424,10 @@ def read(
         return [], mentions, [], [unknown("forward")]
     known = methods(type(module))
     parts: list[Expression | Mention] = []
-    doubts = [unknown("forward")] if "forward" not in known else []
-    if "forward" not in known:
-        names = getattr(getattr(type(module).forward, "__code__", None), "co_names", ())
+    begins = entries(type(module))
+    doubts = [unknown(name) for name in begins if name not in known]
+    for name in begins if doubts else ():
+        names = getattr(getattr(getattr(type(module), name), "__code__", None), "co_names", ())
         kinds = dict.fromkeys(name.rstrip("_") for name in names if name.rstrip("_") in ALL_KINDS)
         parts += [_mention(kind, "called in a forward whose source cannot be read") for kind in kinds]
     searches = [Search(module, method, registered) for method in known.values()]
@@ -393,7 +435,7 @@ def read(
         given = numbers if name == "forward" else _passed_numbers(method, _calls_of(name, searches))
         searches[i] = Search(module, method, registered, numbers=given)
         searches[i].callers = partial(_calls_of, name, searches)
-    waiting = [search for search in searches if search.method.name in ("forward", "__call__")]
+    waiting = [search for search in searches if search.method.name in begins]
     for search in waiting:  # which grows by the methods that those call where they can run
         own = list(search.run())
         parts += own

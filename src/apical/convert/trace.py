@@ -32,6 +32,8 @@ from apical.convert.source import (
     Place,
     called_names,
     codes,
+    entries,
+    has_source,
     methods,
     running_place,
 )
@@ -329,9 +331,7 @@ def has_own_forward(module: nn.Module) -> bool:
     """Whether `forward` is code that may hold or call activations; torch's own layers are known by their class."""
     if is_ours(module):
         return False
-    home = getattr(type(module).forward, "__module__", None) or ""  # None in generated code
-    own = not home.startswith("torch.nn.modules.") or "forward" in vars(module) or bool(own_calls([module]))
-    return isinstance(module, nn.Sequential) or own
+    return isinstance(module, nn.Sequential) or "forward" in vars(module) or bool(entries(type(module)))
 
 
 def own_calls(modules: Iterable[nn.Module]) -> list[type]:
@@ -363,7 +363,7 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
             if traced.graphs and not _looks_at_training(module):
                 traced.graphs[mode] = _copied(traced.graphs[MODES[0]])
                 continue
-            with in_mode(module, mode), attributes_kept([module]):
+            with in_mode(module, mode), attributes_kept(module.modules()):
                 before = _random_states()
                 tracer = OwnForward(module, traced.fixed)
                 with torch.set_grad_enabled(torch.is_grad_enabled()), _Computed() as computed, lines_run() as run:
@@ -373,7 +373,7 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
                 own = {id(buffer) for buffer in module.buffers()}
                 made = computed.has_made(value for value in constants if id(value) not in own)
                 hidden = hidden or tracer.hidden or computed.foreign or not made
-                if hidden and "forward" not in methods(type(module)):
+                if hidden and not has_source(type(module)):
                     raise TypeError("it enters a context, has a backward pass of its own or computes with tensors "
                                     "from elsewhere, which no graph holds")  # fmt: skip
                 if constants and not _equal(constants, _constants(OwnForward(module, traced.fixed).trace(module))):
@@ -384,7 +384,7 @@ def _trace_module(name: str, module: nn.Module, calls: list[dict[str, Any]]) -> 
         traced.graphs, traced.error = {}, f"the forward of {type(module).__name__} could not be traced"
         traced.words = _first_sentence(error)
     no_graph = bool(traced.error or traced.fixed or hidden) or leaves_traces(module) or picks_modules(module)
-    traced.keeps_code = no_graph and "forward" in methods(type(module))
+    traced.keeps_code = no_graph and has_source(type(module))
     traced.acts_outside = not traced.keeps_code and acts_outside(module, lines)
     return traced
 
@@ -413,8 +413,7 @@ def _looks_at_training(module: nn.Module) -> bool:
     """Whether a forward may depend on the mode: its code, or a function that it calls, names `training`."""
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         return False
-    known = methods(type(module))
-    return "forward" not in known or any("training" in code.co_names for code in _codes_read(module))
+    return not has_source(type(module)) or any("training" in code.co_names for code in _codes_read(module))
 
 
 def _enters_contexts(module: nn.Module) -> bool:
