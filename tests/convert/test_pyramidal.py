@@ -1,5 +1,6 @@
 """Pyramidal units: what becomes a neuron, and that it is Eq. 12 with the original path as its basal branch."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -581,3 +582,42 @@ def test_an_activation_of_a_sum_without_layers_is_said_to_be_fed_by_a_sum(with_i
     report = apical.convert_(model, UNIT, example_inputs=torch.randn(3, 4) if with_inputs else None)
     assert [row.name for row in report.kept] == ["1"]
     assert report.kept[0].reason.startswith("it is fed by a sum")
+
+
+class Followed(nn.Module):
+    """A network and a frozen copy that follows it, as targets and moving averages do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.online = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU())
+        self.target = copy.deepcopy(self.online).requires_grad_(False)
+
+    def follow(self) -> None:
+        with torch.no_grad():
+            for own, other in zip(self.online.parameters(), self.target.parameters(), strict=True):
+                other.lerp_(own, 0.5)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.online(x), self.target(x)
+
+
+@pytest.mark.parametrize("keep_function", [True, False])
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_frozen_copy_stays_a_copy(keep_function: bool, shown: bool) -> None:
+    model, x = Followed(), torch.randn(3, 4)
+    report = apical.convert_(model, "pynada", keep_function=keep_function, example_inputs=x if shown else None)
+    assert [row.after for row in report.rows] == ["PyramidalLinear"] * 4
+    assert not any(parameter.requires_grad for parameter in model.target.parameters())
+    assert all(parameter.requires_grad for parameter in model.online.parameters())
+    assert torch.equal(*model.eval()(x))
+    model.follow()
+    model.target.load_state_dict(model.online.state_dict())
+
+
+def test_a_frozen_layer_of_its_own_gets_a_branch_that_learns() -> None:
+    model = Followed()
+    with torch.no_grad():
+        model.target[0].weight.mul_(2)
+    report = apical.convert_(model, "pynada")
+    assert [row.after for row in report.rows[2:]] == ["pyramidal neuron: apical branch added"] * 2
+    assert any(parameter.requires_grad for parameter in model.target.parameters())

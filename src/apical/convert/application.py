@@ -63,6 +63,7 @@ class Application:
         """Carry out every decision, then rewrite the modules whose graphs or sources were edited."""
         for decision in self.decisions:
             self.made[decision] = self._make(decision)
+        self._copy_again()
         fused = {d.site for d in self.decisions if d.form == "fuse"}
         for decision in sorted(self.decisions, key=lambda d: -_depth(d.site.owner)):
             if decision.form == "swap":
@@ -81,6 +82,13 @@ class Application:
             self.surgery.rewrite(traced)
         for module, edits in self._edits.values():
             self.surgery.edit(module, edits)
+
+    def _copy_again(self) -> None:
+        """Let a frozen copy of another part of the model be one still."""
+        by_layer = {id(decision.affine): new for decision, new in self.made.items() if decision.affine is not None}
+        for layer, source in self.network.frozen_copies.items():
+            if layer in by_layer and id(source) in by_layer:
+                by_layer[layer].requires_grad_(False).load_state_dict(by_layer[id(source)].state_dict())
 
     def _make(self, decision: Decision) -> nn.Module:
         """The new module: an activation, a pyramidal layer, an apical branch or a neuron with one."""

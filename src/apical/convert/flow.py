@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from torch import Tensor, nn
@@ -80,7 +81,7 @@ from apical.convert.source import (
     read_names,
     unknown,
 )
-from apical.convert.trace import MODES, Traced, every_name, has_own_forward, place_of, trace
+from apical.convert.trace import MODES, Traced, every_name, has_own_forward, place_of, same_values, trace
 from apical.errors import ConversionError
 
 AFFINE_FUNCTIONS = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -272,6 +273,19 @@ class Feed:
     moves: tuple[Value, ...] = ()
 
 
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
+
+def _is_copy(first: nn.Module, second: nn.Module) -> bool:
+    """Whether two modules have the same parts and values."""
+    kinds = [[(name, type(part)) for name, part in module.named_modules()] for module in (first, second)]
+    values = [[*module.parameters(), *module.buffers()] for module in (first, second)]
+    if kinds[0] != kinds[1] or len(values[0]) != len(values[1]):
+        return False
+    pairs = zip(*values, strict=True)
+    return all(a.device == b.device and same_values(a, b) for a, b in pairs)
+
+
 class FlowGraph:
     """The traced modules of a model and the calls between them; `aliases` are second names of modules."""
 
@@ -404,6 +418,21 @@ class FlowGraph:
     def slots(self, module: nn.Module) -> int:
         """The number of places that hold a module."""
         return sum(child is module for parent in self.model.modules() for child in parent._modules.values())
+
+    @cached_property
+    def frozen_copies(self) -> dict[int, nn.Module]:
+        """The layers of frozen copies (a target network, a moving average) by id, and the layers they are copies of.
+
+        The code that lets a copy follow needs both of one structure.
+        """
+        copies: dict[int, nn.Module] = {}
+        for parent in self.model.modules():
+            parts = [part for part in dict.fromkeys(parent.children()) if not is_affine(part)]
+            frozen = [part for part in parts if not any(p.requires_grad for p in part.parameters())]
+            for copy, source in product(frozen, parts if not isinstance(parent, _CONTAINERS) else ()):
+                if any(p.requires_grad for p in source.parameters()) and _is_copy(copy, source):
+                    copies |= {id(a): b for a, b in zip(copy.modules(), source.modules(), strict=True) if is_affine(a)}
+        return copies
 
     def named_elsewhere(self, part: nn.Module) -> str | None:
         """The name of a layer under which code beside the forwards that a graph shows may look for it."""

@@ -355,7 +355,8 @@ def _why_not_fused(
         return f"its {type(affine).__name__} is more than torch's own layer"
     if (bound := _why_bound(network, affine, norm)) is not None:
         return bound
-    if not all(p.requires_grad for part in (affine, norm) if part is not None for p in part.parameters()):
+    frozen = not all(p.requires_grad for part in (affine, norm) if part is not None for p in part.parameters())
+    if frozen and id(affine) not in network.frozen_copies:
         return "its layers are frozen"
     if norm is not None and norm.training != affine.training:
         return "its norm is in another mode than its layer"

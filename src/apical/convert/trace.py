@@ -488,11 +488,12 @@ def values_kept(model: nn.Module) -> Iterator[None]:
             for tensor, version, value in before:
                 if tensor.shape != value.shape:
                     tensor.data = value
-                elif tensor._version != version or not _is_equal(tensor, value):
+                elif tensor._version != version or not same_values(tensor, value):
                     tensor.copy_(value)
 
 
-def _is_equal(tensor: Tensor, value: Tensor) -> bool:
+def same_values(tensor: Tensor, value: Tensor) -> bool:
+    """Whether two tensors of one device are equal; those of the device `meta` are."""
     return tensor.is_meta or (tensor.layout is torch.strided and torch.equal(tensor, value))
 
 
