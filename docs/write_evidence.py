@@ -25,11 +25,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
-from math import exp, log
+from math import comb, exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apical import report, stats, study
 from apical.models.registry import unit_for
@@ -43,6 +44,7 @@ from apical.report.comparison import (
     Beside,
     Evidence,
     PairedTest,
+    between,
     compare,
     fingerprint,
     with_interval,
@@ -72,7 +74,7 @@ Row = Mapping[str, str]
 HEADLINE = {"table-fashion-mlp": ("mlp-1", "mlp-2"), "table-fashion-cnn": ("lenet",)}
 UNITS = ("relu", "ada", "pynrelu", "pynada")
 NAMES = {"mlp-1": "MLP-1", "mlp-2": "MLP-2", "lenet": "LeNet", "vgg-9": "VGG-9", "char-cnn": "char-CNN"}
-LEARNED = ("table-fashion-mlp", "table-fashion-cnn", "controls")
+LEARNED = ("table-fashion-mlp", "table-fashion-cnn", "controls", "confirm-mlp", "confirm-lenet", "confirm-lenet-conv")
 ROBUSTNESS = ("input-noise", "label-noise", "imbalance")
 PAPER_TIMES = "table-moroco"
 """The only table of the paper with times: char-CNN, seconds per epoch."""
@@ -94,7 +96,8 @@ def blocks() -> dict[str, str]:
         "losses": losses(deciding),
         "confirmed": confirmed(deciding),
         "as-coded": as_coded(deciding),
-        "verdicts": by_subject(judged(evidence_of(studied)), studied),
+        "likelihood": likelihood(deciding),
+        "verdicts": by_subject(judgements_of(studied)),
         "calibration": calibrated(looked_at(_read(CALIBRATION), waiting)) if CALIBRATION.is_file() else NOTHING_YET,
         "xor": xor(trials),
         "cost": cost(timings),
@@ -102,7 +105,7 @@ def blocks() -> dict[str, str]:
         "times": times(timings),
         "robustness": robustness(deciding),
         "imbalance": imbalance(deciding),
-        "alphas": alphas(trials),
+        "alphas": alphas(looked_at(trials, waiting)),
         "curves": curves(deciding),
         "optimiser": optimiser(_read(OPTIMISER)),
         "by-test": by_test(_read(BY_TEST)),
@@ -190,17 +193,21 @@ def _errors(row: RowResults) -> Iterator[tuple[int, float]]:
 
 def alphas(trials: Sequence[Row]) -> str:
     """Where a learned alpha starts, and where it ends in the weights that are kept."""
-    found: dict[tuple[str, str, float], list[float]] = {}
+    found: dict[tuple[str, str, str], dict[bool, list[float]]] = {}
     for t in trials:
-        unit = unit_for(t["model"], t["unit"])
-        if t["study"] in LEARNED and unit.alpha == "learn" and unit.alpha_init is not None:
-            key = (NAMES[t["model"]], unit.kind, float(unit.alpha_init))
-            found.setdefault(key, []).append(float(t["learned"]))
+        if t["study"] in LEARNED and "alpha=learn" in t["unit"]:
+            start = unit_for(t["model"], t["unit"]).alpha_init
+            unit = re.sub(",alpha_init=[0-9.]+", "", t["unit"])
+            seen = found.setdefault((NAMES[t["model"]], unit, f"{start:g}"), {})
+            seen.setdefault(int(t["seed"]) >= CONFIRMATORY, []).append(float(t["learned"]))
     rows = [
-        (network, f"`{kind}`", f"{start:g}", span(ends), str(len(ends)))
-        for (network, kind, start), ends in sorted(found.items())
-    ]
-    return table(("Network", "Unit", "alpha starts at", "and ends at", "Trials"), rows, right=(2, 3, 4))
+        (network, f"`{unit}`", start, span(ends), f"{np.median(ends):.2g}",
+         f"{sum(e < 0 for e in ends)} of {len(ends)}", "fresh" if is_fresh else "exploratory")
+        for (network, unit, start), groups in sorted(found.items())
+        for is_fresh, ends in sorted(groups.items())
+    ]  # fmt: skip
+    heads = ("Network", "Unit", "alpha starts at", "and ends at", "median", "below 0", "Trials")
+    return table(heads, rows, right=(2, 3, 4, 5))
 
 
 def optimiser(trials: Sequence[Row]) -> str:
@@ -553,9 +560,13 @@ def together(studied: Iterable[StudyResults]) -> list[StudyResults]:
     return made
 
 
-def evidence_of(studied: Sequence[StudyResults]) -> Evidence:
+def evidence_of(studied: Sequence[StudyResults], *, fresh_alone: bool = False) -> Evidence:
     """The pairs of these studies, with what is kept of trials whose answers are not here."""
-    return Evidence(decisive(studied), timings=_read(TIMING), beside=read_samples(), answers=read_answers())
+    deciding = decisive(studied)
+    if fresh_alone:
+        rows = [tuple(row for row in results.rows if fresh(row) or row.row.quoted) for results in deciding]
+        deciding = [replace(r, rows=own) for r, own in zip(deciding, rows, strict=True) if any(map(fresh, own))]
+    return Evidence(deciding, timings=_read(TIMING), beside=read_samples(), answers=read_answers())
 
 
 def read_samples() -> dict[str, Beside]:
@@ -595,6 +606,7 @@ def judged(evidence: Evidence) -> list[verdicts.Verdict]:
 BASES = ("with fresh seeds", "counted or timed", "exploratory")
 """What a verdict rests on. Counts and timings need no fresh seeds: no trial was chosen by them."""
 SAID_OF = {
+    BASES[0]: "Claims of several networks are judged on the pairs with fresh seeds alone.",
     BASES[1]: "These results were known when the rule was written. Ratios of seconds are those of this package's "
     "kernels on one thread of one processor, and say nothing of the authors' program on theirs.",
     BASES[2]: "What the rule would conclude from trials that were seen before it was written. These are not verdicts. "
@@ -605,33 +617,40 @@ ALL_COUNTED = ("logic",)
 """Studies whose claims are all counted."""
 
 
+def judgements_of(studied: Sequence[StudyResults]) -> dict[str, list[verdicts.Verdict]]:
+    """The verdicts by what they rest on.
+
+    A claim of which some pairs alone have fresh seeds stands with the first, by these pairs, and with the last, by all.
+    Claims that were not run stand with the last.
+    """
+    seeds = seeds_of(studied)
+    grouped: dict[str, list[verdicts.Verdict]] = {basis: [] for basis in BASES}
+    for v in judged(evidence_of(studied, fresh_alone=True)):
+        if v.outcome != "not run" and v.claim.about not in COUNTED:
+            grouped[BASES[0]].append(v)
+    for v in judged(evidence_of(studied)):
+        decided = v.trials and all(seeds[digest] >= CONFIRMATORY for digest in v.trials)
+        if v.claim.about in COUNTED and v.outcome != "not run":
+            grouped[BASES[1]].append(v)
+        elif not decided:
+            grouped[BASES[2]].append(v)
+    return {basis: own for basis, own in grouped.items() if own}
+
+
 def seeds_of(studied: Iterable[StudyResults]) -> dict[str, int]:
     """The seed of each trial, by its digest."""
     return {t.digest: t.seed for results in studied for row in results.rows for t in row.trials}
 
 
-def by_basis(
-    judgements: Sequence[verdicts.Verdict], studied: Sequence[StudyResults]
-) -> dict[str, list[verdicts.Verdict]]:
-    """The verdicts by what they rest on; those on claims that were not run stand with the last."""
-    seeds = seeds_of(studied)
-    grouped: dict[str, list[verdicts.Verdict]] = {basis: [] for basis in BASES}
-    for v in judgements:
-        decided = v.trials and all(seeds[digest] >= CONFIRMATORY for digest in v.trials)
-        ran = v.outcome != "not run"
-        grouped[BASES[0 if decided else 1 if v.claim.about in COUNTED and ran else 2]].append(v)
-    return {basis: own for basis, own in grouped.items() if own}
-
-
-def by_subject(judgements: Sequence[verdicts.Verdict], studied: Sequence[StudyResults]) -> str:
+def by_subject(judgements: Mapping[str, Sequence[verdicts.Verdict]]) -> str:
     """How many claims of each subject have which verdict, and what it rests on."""
     rows = [
         (topic, basis, str(len(own)), counted(own))
-        for basis, group in by_basis([v for v in judgements if v.outcome != "not run"], studied).items()
-        for topic, own in by_topic(group).items()
+        for basis, group in judgements.items()
+        for topic, own in by_topic([v for v in group if v.outcome != "not run"]).items()
     ]
     made = table(("Claims about", "Basis", "Number", "The rule says, or would"), rows, right=(2,))
-    rest = by_topic([v for v in judgements if v.outcome == "not run"])
+    rest = by_topic([v for group in judgements.values() for v in group if v.outcome == "not run"])
     if not rest:
         return made
     left = ", ".join(f"{len(own)} about {topic}" for topic, own in rest.items())
@@ -640,8 +659,8 @@ def by_subject(judgements: Sequence[verdicts.Verdict], studied: Sequence[StudyRe
 
 def pairs(studied: Sequence[StudyResults]) -> str:
     """Every row with ADA of the Fashion-MNIST tables against its baseline."""
-    rows = []
-    evidence = Evidence([results for results in studied if base_of(results) in HEADLINE])
+    rows, own = [], [results for results in studied if base_of(results) in HEADLINE]
+    evidence = Evidence(own, beside=read_samples(), answers=read_answers())
     for name, parts in HEADLINE.items():
         for a, b in COMPARED:
             for part in parts:
@@ -650,10 +669,12 @@ def pairs(studied: Sequence[StudyResults]) -> str:
                 printed = show(ACCURACY, c.printed, sign=True) if c.printed is not None else ""
                 inside = "" if c.inside is None else "inside" if c.inside else "outside"
                 verdict = c.verdict if len(c.seeds) >= _study(name).trials else "not judged: too few seeds"
-                rows.append((NAMES[part], " − ".join(labels), printed, with_interval(c), str(len(c.seeds)), inside,
-                             verdict))  # fmt: skip
-    heads = ("Network", "Pair", "Printed", "Ours (95 %)", "Seeds", "Printed gain", "The rule says, or would")
-    return table(heads, sorted(rows, key=lambda row: list(NAMES.values()).index(row[0])), right=(2, 3, 4))
+                images = between(ACCURACY, c.crossed.low, c.crossed.high).strip("()") if c.crossed else ""
+                rows.append((NAMES[part], " − ".join(labels), printed, with_interval(c), images, str(len(c.seeds)),
+                             inside, verdict))  # fmt: skip
+    heads = ("Network", "Pair", "Printed", "Ours (95 %)", "over other images too", "Seeds", "Printed gain",
+             "The rule says, or would")  # fmt: skip
+    return table(heads, sorted(rows, key=lambda row: list(NAMES.values()).index(row[0])), right=(2, 3, 4, 5))
 
 
 def losses(studied: Sequence[StudyResults]) -> str:
@@ -704,6 +725,61 @@ def as_coded(studied: Sequence[StudyResults]) -> str:
             lines.append((network, row.row.label, printed, *means, gain))
     heads = ("Network", "Row", "Paper", "As printed (trials)", "As coded (trials)", "As coded − as printed (95 %)")
     return table(heads, lines, right=(2, 3, 4, 5)) if lines else NOTHING_YET
+
+
+PAPERS_TRIALS = 5
+"""The paper reports the best of this many."""
+
+
+def likelihood(studied: Sequence[StudyResults]) -> str:
+    """How often the best of five of our trials would be as high as printed, and its gain over the baseline's best."""
+    rows, lines = _fresh_rows(studied), []
+    for row in rows.values():
+        part, name = row.part.name.removesuffix("-conv"), _as_printed(row.row.name)
+        own, base = (rows.get(f"{part}/{each}") for each in (name, dict(COMPARED).get(name)))
+        printed = own.row.paper.get("accuracy") if own else None
+        if printed is None:
+            continue
+        cells = [NAMES.get(part, part), row.row.label, f"{printed.value:.2f}"]
+        cells += [_share(*_bests(row, by), printed.value) for by in ("validation", "test")]
+        if base is not None:
+            size = printed.value - base.row.paper["accuracy"].value
+            rival = rows.get(f"{base.row.key}-coded", base) if row.row.name != name else base
+            cells.append(f"{size:+.2f} against {rival.row.label.partition(':')[0]}")
+            cells += [_share(*_gains(_bests(row, by), _bests(rival, by)), size) for by in ("validation", "test")]
+        lines.append([*cells, "", "", ""][:8])
+    heads = ("Network", "Row", "Printed", "as high: best of five by validation", "by test (a what-if)", "Printed gain",
+             "as large: by validation", "by test (a what-if)")  # fmt: skip
+    return table(heads, lines, right=(2, 3, 4, 6, 7)) if lines else NOTHING_YET
+
+
+Chances = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Values, and the probability of each."""
+
+
+def _bests(row: RowResults, by: str) -> Chances:
+    """The test accuracies in per cent of the best of five trials drawn from a row's, with their probabilities.
+
+    Exact: of the C(n, 5) draws, those whose best value is v are the ones from trials of at most v, less those from
+    trials below v. Trials that tie share their draws.
+    """
+    trials = [t for t in row.trials if t.test]
+    tests = np.array([100 * t.test["accuracy"] for t in trials if t.test])
+    chosen = tests if by == "test" else np.array([t.validation["accuracy"] for t in trials])
+    below, ties = ((chosen[:, None] > chosen).sum(1), (chosen[:, None] == chosen).sum(1))
+    draws = [comb(int(b + k), PAPERS_TRIALS) - comb(int(b), PAPERS_TRIALS) for b, k in zip(below, ties, strict=True)]
+    return tests, np.array(draws) / ties / comb(len(trials), PAPERS_TRIALS)
+
+
+def _gains(a: Chances, b: Chances) -> Chances:
+    """The differences of two independent draws."""
+    return np.subtract.outer(a[0], b[0]).ravel(), np.multiply.outer(a[1], b[1]).ravel()
+
+
+def _share(values: NDArray[np.float64], chances: NDArray[np.float64], printed: float) -> str:
+    """How often a value is at least as large as the printed one."""
+    share = 100 * float(chances[values >= printed - 1e-6].sum())
+    return f"{share:.0f} %" if 1 <= share <= 99 else "below 1 %" if share < 1 else "above 99 %"
 
 
 def _fresh_rows(studied: Sequence[StudyResults]) -> dict[str, RowResults]:
@@ -789,11 +865,11 @@ CLAIMS_INTRO = (
 )
 
 
-def claims_text(judgements: Sequence[verdicts.Verdict], studied: Sequence[StudyResults]) -> str:
+def claims_text(judgements: Mapping[str, Sequence[verdicts.Verdict]], studied: Sequence[StudyResults]) -> str:
     """The page of claims: those that fresh seeds decide first."""
     head = ["# What the studies say about the paper's claims", CLAIMS_INTRO, state(decisive(studied), {}), MADE_FROM]
-    blocks = [*head, by_subject(judgements, studied)]
-    for basis, own in by_basis(judgements, studied).items():
+    blocks = [*head, by_subject(judgements)]
+    for basis, own in judgements.items():
         blocks += [f"## {basis.capitalize()}", *([SAID_OF[basis]] if basis in SAID_OF else [])]
         blocks += [*markdown.claims(_Claims(tuple(own), {}), level="###")]
     blocks += markdown.rules(verdicts.RULES)
@@ -812,18 +888,24 @@ MADE_FROM = (
 )
 
 
-def forest_of(judgements: Sequence[verdicts.Verdict], studied: Sequence[StudyResults]) -> Chart:
+def forest_of(judgements: Mapping[str, Sequence[verdicts.Verdict]], studied: Sequence[StudyResults]) -> Chart:
     """The picture of the index: every judged pair of accuracies, those that fresh seeds decide first."""
     seeds = seeds_of(studied)
-    (gallery,) = figures.forest(judgements, lambda pair: any(seeds[digest] < CONFIRMATORY for digest in pair.trials))
+    every = [v for own in judgements.values() for v in own]
+    (gallery,) = figures.forest(every, lambda pair: any(seeds[digest] < CONFIRMATORY for digest in pair.trials))
     return next(chart for chart in gallery.charts if chart.name == "forest-accuracy")
 
 
 def write_claims(studied: Sequence[StudyResults]) -> None:
     """The page, the table and the picture of the claims."""
-    judgements = judged(evidence_of(studied))
+    judgements = judgements_of(studied)
     (EVIDENCE / "claims.md").write_text(claims_text(judgements, studied), encoding="utf-8")
-    CLAIMS.write_text(writing.claims_csv(_Claims(tuple(judgements), {})), encoding="utf-8")
+    lines = [
+        {"basis": basis, **line}
+        for basis, own in judgements.items()
+        for line in csv.DictReader(writing.claims_csv(_Claims(tuple(own), {})).splitlines())
+    ]
+    _write(CLAIMS, lines)
     text = draw.draw_svg(forest_of(judgements, studied), Palette())
     (EVIDENCE / "forest.svg").write_text(text, encoding="utf-8")
 

@@ -5,6 +5,8 @@ import importlib.util
 import re
 import shutil
 from collections import Counter, defaultdict
+from itertools import combinations
+from math import comb
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -103,7 +105,7 @@ def test_claims_have_verdicts_of_the_rule():
 
 def test_the_table_of_claims_has_the_verdicts_of_the_page():
     with (EVIDENCE / "claims.csv").open(newline="", encoding="utf-8") as file:
-        verdicts = {row["claim"]: row["verdict"] for row in csv.DictReader(file)}
+        verdicts = {(row["basis"], row["claim"]): row["verdict"] for row in csv.DictReader(file)}
     text = (EVIDENCE / "claims.md").read_text(encoding="utf-8")
     told = Counter(re.findall(r"^\*\*([a-z ]+)\*\*", text, re.MULTILINE))
     judged = Counter(verdict for verdict in verdicts.values() if verdict != "not run")
@@ -113,7 +115,7 @@ def test_the_table_of_claims_has_the_verdicts_of_the_page():
 def test_the_claims_and_the_picture_follow_from_the_results(writer, trials):
     text = (EVIDENCE / "claims.md").read_text(encoding="utf-8")
     studied = writer.ready(writer.recorded(trials))
-    judgements = writer.judged(writer.evidence_of(studied))
+    judgements = writer.judgements_of(studied)
     assert writer.claims_text(judgements, studied) == text
     picture = (EVIDENCE / "forest.svg").read_text(encoding="utf-8")
     assert all(effect.label[:40] in picture for effect in writer.forest_of(judgements, studied).effects)
@@ -125,7 +127,7 @@ def test_the_picture_shows_which_pairs_are_exploratory(writer, trials):
         for line in lines("confirm-mlp", f"mlp-1/{unit}", [0.88 + shift + 0.0001 * (k * k % 7) for k in range(5)])
     ]  # fmt: skip
     studied = writer.recorded([*without_tables(trials), *fresh])
-    chart = writer.forest_of(writer.judged(writer.evidence_of(studied)), studied)
+    chart = writer.forest_of(writer.judgements_of(studied), studied)
     drawn = {effect.label: effect.exploratory for effect in chart.effects}
     assert not drawn["ADA against ReLU (one-hidden-layer MLP)"]
     assert drawn["ADA against ReLU (two-hidden-layer MLP)"]
@@ -223,6 +225,43 @@ def test_fresh_seeds_stand_for_the_study_that_they_repeat(writer, trials):
     claimed = evidence.get(("table-fashion-mlp", "mlp-1/ada"), ("table-fashion-mlp", "mlp-1/relu"), "accuracy")
     assert writer.with_interval(claimed) in text  # one finding wherever it appears
     assert writer.confirmed(writer.decisive(writer.recorded(trials))) == writer.NOTHING_YET
+
+
+def test_a_claim_of_several_networks_is_judged_on_its_fresh_pairs_alone_too(writer, trials):
+    exploratory = [t for t in without_tables(trials) if t["study"] == "table-fashion-mlp"]
+    fresh = [
+        line for unit, mean, step in (("relu", 0.88, 2), ("ada", 0.89, 3))
+        for line in lines("confirm-mlp", f"mlp-1/{unit}", [mean + 0.0001 * (step * k % 5) for k in range(5)])
+    ]  # fmt: skip
+    judgements = writer.judgements_of(writer.recorded([*exploratory, *fresh]))
+    both = {
+        basis: next(v for v in judgements[basis] if v.claim.id == "fashion-ada-beats-relu")
+        for basis in ("with fresh seeds", "exploratory")
+    }
+    assert [(v.outcome, v.judged) for v in both.values()] == [("supported where run", 1), ("contradicted", 2)]
+    text = writer.claims_text(judgements, writer.recorded([*exploratory, *fresh]))
+    assert text.count("ADA is better than ReLU in all four networks") == 2
+
+
+def test_how_likely_a_printed_number_is_counts_every_draw_of_five(writer):
+    validation = [0.90, 0.91, 0.91, 0.89, 0.92, 0.90, 0.88]
+    tests = [0.881, 0.885, 0.879, 0.89, 0.882, 0.884, 0.886]
+    own = lines("confirm-mlp", "mlp-1/ada", tests)
+    made = [line | {"validation accuracy": str(v)} for line, v in zip(own, validation, strict=True)]
+    (results,) = writer.recorded(made)
+    row = results.row("mlp-1/ada")
+    for by, order in (("validation", validation), ("test", tests)):
+        values, chances = writer._bests(row, by)
+        counted = Counter[float]()
+        for draw in combinations(range(7), 5):
+            best = [k for k in draw if order[k] == max(order[j] for j in draw)]
+            for k in best:
+                counted[k] += 1 / len(best) / comb(7, 5)
+        assert values == pytest.approx([100 * t for t in tests])
+        assert chances == pytest.approx([counted[k] for k in range(7)])
+    gains, both = writer._gains((values, chances), (values, chances))
+    assert both.sum() == pytest.approx(1)
+    assert (gains * both).sum() == pytest.approx(0, abs=1e-9)
 
 
 def test_a_network_decides_nothing_until_all_its_rows_are_there(writer, trials):

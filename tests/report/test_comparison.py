@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apical import stats
-from apical.report.comparison import AnswerBook, Beside, Evidence, compare, fingerprint, turned
+from apical.report.comparison import AnswerBook, Beside, Evidence, compare, fingerprint, in_words, turned
 from apical.train.metrics import find
 
 
@@ -95,6 +95,15 @@ def test_a_pair_is_one_whichever_way_round_it_is_asked_for(fashion, metric: str)
     assert (fresh.test.low, fresh.test.high) == pytest.approx((other.test.low, other.test.high))
     assert (fresh.crossed.low, fresh.crossed.high) == pytest.approx((other.crossed.low, other.crossed.high))
     assert len(evidence.of("table-fashion-mlp")) == 1
+
+
+def test_words_say_whom_the_papers_test_favours(fashion) -> None:
+    a, b = fashion.row("mlp-1/ada"), fashion.row("mlp-1/relu")
+    better = compare(a, b, find("accuracy"), AnswerBook())
+    assert in_words(better).endswith(", ‡")
+    assert in_words(turned(better)).endswith(", no mark, but ‡ for the other")
+    recall = compare(a, b, find("weighted-accuracy"), AnswerBook())
+    assert "sign flip p = " in in_words(recall)
 
 
 def test_two_studies_of_one_name_are_told_apart(fashion) -> None:

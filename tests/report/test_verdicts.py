@@ -1,6 +1,7 @@
 """Verdicts on claims, by the rule that the page prints."""
 
 from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -208,6 +209,15 @@ def test_up_to_is_about_the_largest_gain(fashion, figure: float, outcome: str) -
     assert made.outcome == outcome
 
 
+def test_a_finding_on_the_size_of_a_gain_names_that_of_the_pair_too(fashion) -> None:
+    noisy = EQUAL | {"ada": EQUAL["relu"] + 0.005 + NOISE / 2}
+    (finding,) = verdict(scored(fashion, **noisy), claim("gain", paper=(2.0,), bound="at-least")).findings
+    assert (finding.answer, finding.comparison.verdict) == ("contradicted", "supported")
+    assert finding.said == "contradicted (the pair by itself: supported)"
+    (plain,) = verdict(scored(fashion, **noisy), claim()).findings
+    assert plain.said == plain.answer
+
+
 @pytest.mark.parametrize(("other", "outcome"), [(0.002, "supported"), (0.0051, "inconclusive"), (0.02, "contradicted")])
 def test_the_largest_gain_is_larger_than_the_others(fashion, other: float, outcome: str) -> None:
     gains = {"ada": EQUAL["relu"] + 0.005, "leaky_ada": EQUAL["leaky_relu"] + other}
@@ -233,7 +243,7 @@ def test_a_value_is_not_helped_by_imprecision(fashion, printed: float, noise: fl
         ("stable", {"b": (), "expected": False}, "contradicted"),
         ("solves", {"b": ()}, "contradicted"),
         ("solves", {"b": (), "expected": False}, "supported"),
-        ("slow", {}, "supported"),
+        ("slow", {}, "inconclusive"),  # the same ratio for every seed
         ("vanishing", {}, "supported"),
         ("better", {"b": ("mlp-1/xiao-tanh",)}, "supported"),
         ("better", {"a": ("mlp-1/rbf",), "b": ("mlp-1/xiao-tanh",)}, "contradicted"),
@@ -243,16 +253,23 @@ def test_each_kind_of_claim(fashion, kind: str, changes: dict, outcome: str) -> 
     assert verdict(fashion, claim(kind, **changes)).outcome == outcome
 
 
-def with_history(results, history, *, state: str = "done"):
+def with_history(results, *histories, state: str = "done"):
+    """The trials of ADA with these histories in turn."""
     rows = [r for r in results.rows if r.row.key == "mlp-1/ada"]
-    trials = tuple(replace(t, history=history, state=state) for t in rows[0].trials)
+    in_turn = zip(rows[0].trials, cycle(histories), strict=False)
+    trials = tuple(replace(t, history=history, state=state) for t, history in in_turn)
     return replace(results, rows=tuple(replace(r, trials=trials) if r in rows else r for r in results.rows))
 
 
 def test_slow_vanishing_and_unstable_are_measured_against_relu(fashion) -> None:
     slow = [{"loss": 1.0 - 0.01 * k} for k in range(8)]
-    assert verdict(with_history(fashion, slow), claim("slow")).outcome == "contradicted"
-    assert verdict(with_history(fashion, slow[:4]), claim("slow")).outcome == "inconclusive"  # it ends before
+    slower, fast = [*slow, *slow], [{"loss": 1.0 / (k + 1) ** 2} for k in range(8)]
+    assert verdict(with_history(fashion, slow, slower), claim("slow")).outcome == "contradicted"
+    assert verdict(with_history(fashion, fast, fast[1:]), claim("slow")).outcome == "supported"
+    assert verdict(with_history(fashion, slow), claim("slow")).outcome == "inconclusive"  # no variance
+    assert (
+        verdict(with_history(fashion, slow[:4], slow[:3]), claim("slow")).outcome == "inconclusive"
+    )  # they end before
     gone = [{"dynamics": {"gradient": {"first": 1e-9, "last": 1.0}}, "loss": 1.0}]
     assert verdict(with_history(fashion, gone), claim("vanishing")).outcome == "contradicted"
     assert verdict(with_history(fashion, []), claim("vanishing")).outcome == "not run"

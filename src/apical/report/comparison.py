@@ -470,9 +470,18 @@ def in_words(comparison: Comparison, of_a: Sequence[float] = (), of_b: Sequence[
     if comparison.verdict == "inconclusive":
         words.append(f"{comparison.needed:.0f} seeds would show the margin of {show(metric, comparison.margin)}")
     if comparison.test is not None:
-        mark = MARKS[comparison.mark] or "no mark"
-        words.append(f"best trials {show(metric, comparison.test.difference, sign=True)}, {mark}")
+        words.append(f"best trials {show(metric, comparison.test.difference, sign=True)}, {_marks(comparison)}")
     return "; ".join(words)
+
+
+def _marks(comparison: Comparison) -> str:
+    """What the test of the best trials says: of mean recalls the sign flip, else the paper's, in favour of either."""
+    test = comparison.test
+    assert test is not None
+    if comparison.metric.by_class:
+        return f"sign flip p = {test.p_value:.2g}"
+    against = "" if comparison.mark else turned(comparison).mark
+    return f"no mark, but {MARKS[against]} for the other" if against else MARKS[comparison.mark] or "no mark"
 
 
 def count_seeds(comparison: Comparison) -> str:

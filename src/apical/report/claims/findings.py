@@ -59,6 +59,12 @@ class Finding:
     comparison: Comparison | None = None
 
     @property
+    def said(self) -> str:
+        """The answer, and that of the pair itself where the claim is about more, such as the size of its gain."""
+        own = self.comparison.verdict if self.comparison else self.answer
+        return self.answer if own == self.answer else f"{self.answer} (the pair by itself: {own})"
+
+    @property
     def words(self) -> str:
         """The finding in a line."""
         paper = f"; the paper: {self.paper}" if self.paper else ""
@@ -275,6 +281,8 @@ def _slow(claim: Claim, evidence: Evidence, judged: Judged) -> Iterator[Finding]
         words = f"{summary.mean:.2f} times ReLU's epochs ({summary.low:.2f} to {summary.high:.2f})"
         words += f", {short} of {summary.n} trials end before" if short else ""
         answer = _bounded(summary.low > SLOW, summary.high <= SLOW and not short)
+        if len({ratio for ratio, _ in ratios}) == 1 < summary.n:
+            answer, words = "inconclusive", f"{words}, the same for every seed: nothing to judge it by"
         yield _of_pair(answer, rows, words, summary.n, missing="no training losses of equal seeds were recorded")
 
 

@@ -76,7 +76,8 @@ RULES = {
     "slow": (
         "The ratio of the epochs that A and ReLU need for 95 % of ReLU's reduction of the training loss, mean over "
         f"seeds. Not slow is supported by an upper bound of at most {SLOW:g}, contradicted by a lower bound above it; "
-        "trials that end before count as one epoch more than they have, and support nothing."
+        "trials that end before count as one epoch more than they have, and support nothing. A ratio that is the same "
+        "for every seed is inconclusive."
     ),
     "vanishing": (
         "The smallest layer's share of the gradient against ReLU's own: supported if the lower bound of the mean over "

@@ -70,7 +70,7 @@ def _claim(verdict: Verdict) -> list[str]:
     printed = any(f.paper for f in shown)
     rows = [
         [escape(f.what), *([escape(f.paper) or "no number"] if printed else []),
-         "; ".join(escape(part) for part in (f.ours, f.n) if part) or MISSING, f.answer]
+         "; ".join(escape(part) for part in (f.ours, f.n) if part) or MISSING, f.said]
         for f in shown
     ]  # fmt: skip
     heads = ["Compared", *(["Paper"] if printed else []), "Ours, with 95 % interval and n", "Finding"]
