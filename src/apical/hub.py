@@ -10,39 +10,53 @@ import warnings
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from apical import files
 from apical.convert import load
-from apical.convert.record import ATTRIBUTE, MARK, is_record, part_of
-from apical.errors import ConversionError, MissingExtraError
+from apical.convert.record import ATTRIBUTE, MARK, is_document, part_of
+from apical.errors import ConversionError, InvalidArgumentError, MissingExtraError
 from apical.models.registry import limited
 
 __all__ = ["from_pretrained"]
 
 _SINGLE = ("model.safetensors", "pytorch_model.bin")
+_FINDING = ("revision", "subfolder", "token", "cache_dir", "local_files_only", "force_download", "proxies")
 _INDEX = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
-def from_pretrained(cls: Any, path: str | Path, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+def from_pretrained(cls: Any, path: str | Path, *, dtype: torch.dtype | str | None = None, **options: Any) -> Any:
     """The model that `save_pretrained` wrote to `path` (a folder, or a name on the hub), conversion included.
 
-    `cls` is the class that plain `cls.from_pretrained(path)` would be called on, a model or `AutoModel...`. `options`
-    go to the configuration. A model without a conversion is loaded by its class alone.
+    `cls` is the class that plain `cls.from_pretrained(path)` would be called on, a model or `AutoModel...`. `dtype` is
+    that of the weights unless you give another. `options` are a `config`, settings of the configuration, and what finds
+    the files (`revision`, `subfolder`, `token`, `cache_dir`, ...); others are refused. A model without a conversion is
+    loaded by its class alone, with all that it takes.
     """
-    config = _config(cls, path, options)
+    dtype = _dtype(options.pop("torch_dtype", dtype))  # Transformers' older name
+    place = _Place(str(path), {name: options.pop(name) for name in _FINDING if name in options})
+    config, rest = _config(cls, place, options)
     conversion = getattr(config, "apical", None)
     if conversion is None:
-        if marks := [key for key in _keys(str(path)) if key.endswith(MARK)]:
+        if marks := [key for key in _keys(place) if key.endswith(MARK)]:
             raise ConversionError(_lost(path, marks))
-        return cls.from_pretrained(path, config=config, **({} if dtype is None else {"dtype": dtype}))
-    if not isinstance(conversion, dict):  # a text would be the path of a file
-        raise ConversionError(f"the entry apical in the configuration of {path} is no conversion: save the model again")
+        asked = {} if dtype is None else {"dtype": dtype}
+        return cls.from_pretrained(path, config=config, **asked, **place.options, **rest)
+    if not isinstance(conversion, dict) or not is_document(conversion):  # a text would be the path of a file
+        raise ConversionError(
+            f"the entry apical in the configuration of {path} (config.json) is no conversion that this version of "
+            "apical reads: save the model again"
+        )
+    if rest:
+        raise InvalidArgumentError(
+            f"apical.hub.from_pretrained cannot pass {', '.join(rest)} on for {path}, which was converted: it takes "
+            f"dtype, config, settings of the configuration, {', '.join(_FINDING)}; move or wrap the model afterwards"
+        )
     del config.apical  # it comes back with the conversion
-    build, state = getattr(cls, "from_config", cls), _weights(str(path))
+    build, state = getattr(cls, "from_config", cls), _weights(place)
     with limited(str(path), state.values()), torch.device("meta"):
         build(config)  # without memory: the configuration may ask for far more than the weights hold
     model = build(config)
@@ -77,9 +91,40 @@ def warn_of_plain_loading() -> None:
     base.from_pretrained = classmethod(loaded)
 
 
-def _config(cls: Any, path: str | Path, options: dict[str, Any]) -> Any:
+class _Place(NamedTuple):
+    """A folder, or a name on the hub, and how to find its files there."""
+
+    path: str
+    options: dict[str, Any]
+
+    def file(self, name: str) -> str | None:
+        missing = {
+            f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "gated_repo", "connection_errors")
+        }
+        cached = _transformers("transformers.utils").cached_file
+        return cached(self.path, name, **missing, **self.options)  # type: ignore[no-any-return]
+
+
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """None for that of the weights."""
+    named = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype in (None, "auto"):
+        return None
+    if not isinstance(named, torch.dtype):
+        raise InvalidArgumentError(f"dtype is {dtype!r}: give a torch.dtype, its name ('bfloat16') or 'auto'")
+    return named
+
+
+def _config(cls: Any, place: _Place, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The configuration, and the options that it does not know."""
+    given = options.pop("config", None)
+    if given is not None and not isinstance(given, (str, Path)):
+        return given, options
     config_class = getattr(cls, "config_class", None) or _transformers("transformers").AutoConfig
-    return options.pop("config", None) or config_class.from_pretrained(path, **options)
+    made, rest = config_class.from_pretrained(
+        given or place.path, return_unused_kwargs=True, **place.options, **options
+    )
+    return made, {name: value for name, value in rest.items() if name not in place.options}
 
 
 def _transformers(module: str) -> Any:
@@ -89,25 +134,25 @@ def _transformers(module: str) -> Any:
         raise MissingExtraError("apical.hub needs transformers: pip install transformers") from error
 
 
-def _keys(path: str) -> list[str]:
+def _keys(place: _Place) -> list[str]:
     """The names of the tensors of a checkpoint; none where safetensors do not tell them."""
     with suppress(OSError, ValueError, AttributeError):
-        if (file := _file(path, _SINGLE[0])) is not None:
+        if (file := place.file(_SINGLE[0])) is not None:
             return list(files.weights_header(Path(file), follow=True))
-        if (index := _file(path, _INDEX[0])) is not None:
+        if (index := place.file(_INDEX[0])) is not None:
             return list(files.parse_json(files.read_bytes(index, limit=files.LIMIT)).get("weight_map", {}))
     return []
 
 
-def _weights(path: str) -> dict[str, Tensor]:
+def _weights(place: _Place) -> dict[str, Tensor]:
     """The tensors of a checkpoint, in one file or in several that an index lists."""
     for name in _SINGLE:
-        if (file := _file(path, name)) is not None:
+        if (file := place.file(name)) is not None:
             return _tensors(file)
     for name in _INDEX:
-        if (file := _file(path, name)) is not None:
-            return {key: value for part in _parts(Path(file)) for key, value in _part(path, part).items()}
-    raise ConversionError(f"{path} has no weights: expected one of {', '.join((*_SINGLE, *_INDEX))}")
+        if (file := place.file(name)) is not None:
+            return {key: value for part in _parts(Path(file)) for key, value in _part(place, part).items()}
+    raise ConversionError(f"{place.path} has no weights: expected one of {', '.join((*_SINGLE, *_INDEX))}")
 
 
 def _parts(index: Path) -> list[str]:
@@ -123,17 +168,10 @@ def _parts(index: Path) -> list[str]:
     return parts
 
 
-def _part(path: str, name: str) -> dict[str, Tensor]:
-    if (file := _file(path, name)) is None:
-        raise ConversionError(f"{path} has no {name}, which its index names: fetch or save it again")
+def _part(place: _Place, name: str) -> dict[str, Tensor]:
+    if (file := place.file(name)) is None:
+        raise ConversionError(f"{place.path} has no {name}, which its index names: fetch or save it again")
     return _tensors(file)
-
-
-def _file(path: str, name: str) -> str | None:
-    missing = {
-        f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "gated_repo", "connection_errors")
-    }
-    return _transformers("transformers.utils").cached_file(path, name, **missing)  # type: ignore[no-any-return]
 
 
 def _tensors(file: str) -> dict[str, Tensor]:
@@ -150,14 +188,14 @@ def _tensors(file: str) -> dict[str, Tensor]:
 def _for(model: Any, conversion: dict[str, Any]) -> dict[str, Any]:
     """The conversion of a model with a head, for its base model alone; else as it is."""
     prefix = getattr(model, "base_model_prefix", "")
-    records = conversion.get("conversions")
-    if not isinstance(records, list) or not prefix or hasattr(model, prefix):
+    if not prefix or hasattr(model, prefix):
         return conversion
-    return conversion | {"conversions": [_for_base(record, prefix, type(model).__name__) for record in records]}
+    records = [_for_base(record, prefix, type(model).__name__) for record in conversion["conversions"]]
+    return conversion | {"conversions": records}
 
 
-def _for_base(record: Any, prefix: str, kind: str) -> Any:
-    own = part_of(record, prefix, kind) if is_record(record) and record["root"] != kind else None
+def _for_base(record: dict[str, Any], prefix: str, kind: str) -> dict[str, Any]:
+    own = part_of(record, prefix, kind) if record["root"] != kind else None
     return own if own is not None and own["activations"] else record
 
 

@@ -63,6 +63,22 @@ def test_undo_restores_bit_equal_outputs_and_the_very_modules(unit: str, mode: b
 
 
 @pytest.mark.parametrize("unit", ["ada", "pynada"])
+def test_undo_leaves_a_head_of_another_size(unit: str) -> None:
+    model = Net()
+    original = copy.deepcopy(model)
+    report = apical.convert_(model, unit)
+    with torch.no_grad():
+        next(model.stem.parameters()).add_(1)
+    model.head = nn.Linear(8, 3)
+    with pytest.raises(ConversionError, match="changed since its conversion"):
+        report.undo()
+    report.undo(discard=True)
+    original.head = model.head
+    assert torch.equal(model.eval()(X), original.eval()(X))
+    assert model.head.out_features == 3
+
+
+@pytest.mark.parametrize("unit", ["ada", "pynada"])
 def test_undo_after_training_asks_first_and_then_restores_everything(unit: str) -> None:
     model = Net()
     original = copy.deepcopy(model)

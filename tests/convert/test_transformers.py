@@ -101,6 +101,33 @@ def test_auto_classes_plain_models_and_other_weights(tmp_path: Path) -> None:
         apical.hub.from_pretrained(transformers.BertForMaskedLM, tmp_path / "converted")
 
 
+@pytest.mark.parametrize("automatic", [False, True])
+def test_what_transformers_takes_is_taken_or_refused_by_name(automatic: bool, tmp_path: Path) -> None:
+    model = gpt2()
+    model.save_pretrained(tmp_path / "plain")
+    apical.convert_(model, "ada")
+    model.save_pretrained(tmp_path / "converted")
+    cls = transformers.AutoModelForCausalLM if automatic else type(model)
+
+    def load(**options: Any) -> Any:
+        return apical.hub.from_pretrained(cls, tmp_path / "converted", **options)
+
+    for options in ({"dtype": "bfloat16"}, {"torch_dtype": torch.bfloat16}, {"dtype": torch.bfloat16}):
+        assert load(**options).dtype == torch.bfloat16
+    assert load(dtype="auto").dtype == load(torch_dtype=None).dtype == torch.float32
+    assert load(local_files_only=True, revision="main", resid_pdrop=0.5).config.resid_pdrop == 0.5
+    assert torch.equal(
+        output(load(config=transformers.GPT2Config.from_pretrained(tmp_path / "converted"))), output(model)
+    )
+    with pytest.raises(InvalidArgumentError, match=r"cannot pass device_map, nonsense on for .*it takes dtype, config"):
+        load(device_map="cpu", nonsense=3)
+    with pytest.raises(InvalidArgumentError, match=r"dtype is 'half-ish': give a torch\.dtype"):
+        load(dtype="half-ish")
+    plain, told = apical.hub.from_pretrained(cls, tmp_path / "plain", output_loading_info=True, dtype="bfloat16")
+    assert plain.dtype == torch.bfloat16
+    assert "missing_keys" in told
+
+
 def test_a_new_head_on_a_converted_base(tmp_path: Path) -> None:
     base = transformers.BertModel(transformers.BertConfig(**SMALL)).eval()
     apical.convert_(base, "ada")

@@ -858,7 +858,7 @@ def observe(network: FlowGraph, sites: list[Site], example_inputs: Any, alpha: f
                 ) from error
             raise ConversionError(
                 f"the model does not run on example_inputs ({_first_line(error)}): give what it is called with, "
-                "e.g. example_inputs=torch.randn(8, 3, 224, 224)"
+                "e.g. torch.randn(8, 3, 224, 224), (x, mask) or {'input_ids': tokens}"
             ) from error
     watch.conclude()
     return watch.observed

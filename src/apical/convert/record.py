@@ -198,13 +198,18 @@ def read_document(source: Any) -> list[dict[str, Any]]:
             raise ConversionError(
                 f"{source} cannot be read as a saved conversion ({error}): give what report.save wrote"
             ) from error
-    records = source.get("conversions") if isinstance(source, dict) else None
-    if not isinstance(records, list) or source.get("format") != FORMAT or not all(map(is_record, records)):
+    if not is_document(source):
         raise ConversionError(
             f"not a saved conversion of format {FORMAT} (made with apical {apical.__version__}): "
             "give what report.save wrote"
         )
-    return records
+    return list(source["conversions"])
+
+
+def is_document(document: Any) -> bool:
+    """Whether it has the form of what `report.save` writes."""
+    records = document.get("conversions") if isinstance(document, dict) else None
+    return isinstance(records, list) and document.get("format") == FORMAT and all(map(is_record, records))
 
 
 def is_record(record: Any) -> bool:

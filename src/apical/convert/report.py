@@ -113,7 +113,10 @@ class ConversionReport:
         Path(path).write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
 
     def undo(self, *, discard: bool = False) -> nn.Module:
-        """Put the model back as it was, and return it; values that changed since need `discard=True`."""
+        """Put the model back as it was, and return it; values that changed since need `discard=True`.
+
+        What has another size since (a head that you replaced) stays as it is.
+        """
         if later := self._later():
             raise ConversionError(
                 f"the model was converted to {later[-1]['unit']} after this: call undo of that conversion's report"
@@ -128,7 +131,7 @@ class ConversionReport:
         state = _state(self.model)
         with torch.no_grad():
             for name in changed:
-                if name in state:
+                if name in state and name in self._values and state[name].shape == self._values[name].shape:
                     state[name].copy_(self._values[name])
         device = next((value.device for value in state.values()), None)
         self.model = self._restore()

@@ -201,7 +201,7 @@ def _outer(traced: Traced, names: list[str]) -> str:
     passed = ", ".join(["self", *(p.name for p in parameters if p.name not in traced.fixed)])
     what = type(traced.module).__name__
     checks = [_check(what, name, name, value) for name, value in traced.fixed.items()]
-    advice = ": set it before the conversion, or write the activations of this forward as modules"
+    advice = ": call report.undo(), set it, and convert again"
     checks += [_check(what, name, now, value, advice) for name, now, value in _settings(traced)]
     call = f"({names[0]} if self.training else {names[1]})" if names[0] != names[1] else names[0]
     return "\n".join([f"def forward{signature}:", *checks, f"    return {call}({passed})", ""])
