@@ -22,7 +22,7 @@ from apical.convert.kinds import (
     Selection,
     is_ours,
 )
-from apical.convert.observation import Observation, multiply_adds, observe
+from apical.convert.observation import Observation, multiply_adds, observe, parametrizations_at_rest
 from apical.convert.plan import Decision, decide
 from apical.convert.probe import elementwise, looks_trained, maps_alone, probe, same_function, starts_at_zero, vanishes
 from apical.convert.record import (
@@ -91,7 +91,7 @@ def convert_(
     selection = Selection.of(kinds, also)
     _check_arguments(model, filter_fn)
     convert = partial(_convert, model, unit, selection, filter_fn, example_inputs, keep_function=keep_function)
-    with torch.inference_mode(False):  # what is made here is to be trained
+    with torch.inference_mode(False), parametrizations_at_rest(model):  # what is made here is to be trained
         try:
             return convert({})
         except MismatchError as mismatch:
@@ -166,7 +166,7 @@ def _decided(
     observed: Observation | None = None
     if example_inputs is not None:
         observed = observe(network, sites, example_inputs, _alpha(unit))
-        sites = network.clear(sites, observed.cleared)
+        sites = observed.awake(network.clear(sites, observed.cleared))
         sites = [*(observed.split(sites) if unit.pyramidal else sites), *observed.strays]
     for site in sites:
         site.fixed = site.fixed or kept.get(site.owner.name)
@@ -266,7 +266,7 @@ def load(model: nn.Module, source: Any) -> ConversionReport:
     for record in read_document(source):
         root = _root(model, record)
         surgery = Surgery(root)
-        with torch.inference_mode(False):
+        with torch.inference_mode(False), parametrizations_at_rest(root):
             try:
                 report = _repeat(root, surgery, record)
             except BaseException as error:
@@ -327,7 +327,7 @@ def _hold_functions(model: nn.Module, surgery: Surgery) -> list[Held]:
                     held.append((module, name, value.__self__, value))
                 continue
             if _is_plain_function(value) and name != "forward" and (_known(value) or elementwise(value) is not None):
-                function = HeldFunction(value)
+                function = HeldFunction(value).train(module.training)
                 surgery.set(module, name, function)
                 held.append((module, name, function, value))
     return held

@@ -3,6 +3,7 @@
 import operator
 from typing import Any
 
+import torch
 from torch import nn
 from torch.fx import Node
 
@@ -16,6 +17,7 @@ from apical.convert.branch import (
     Tap,
     Wire,
     WiredNeuron,
+    WiredNeurons,
     plain_norm,
     zero_apical_,
 )
@@ -211,8 +213,25 @@ class Application:
         if takes_slot(self.network, self.sites, site):
             assert site.module is not None
             self._put(site, site.module, neuron)
+        elif (others := self._sharing(decision))[1:]:
+            if decision is others[0]:  # one call for all of them
+                several: nn.Module = WiredNeurons([self.made[other] for other in others])
+                again = not self._read_again.isdisjoint(other.site for other in others)
+                self._call_neuron(site, InPlace(several) if again else several)
         else:
-            self._call(site, self.surgery.add(site.owner.module, f"{site.target.replace('.', '_')}_neuron", neuron))
+            self._call_neuron(site, neuron)
+
+    def _call_neuron(self, site: Site, neuron: nn.Module) -> None:
+        self._call(site, self.surgery.add(site.owner.module, f"{site.target.replace('.', '_')}_neuron", neuron))
+
+    def _sharing(self, decision: Decision) -> list[Decision]:
+        """The decisions about activations that one call in the source runs, as in a loop over layers."""
+        site = decision.site
+        if not site.owner.keeps_code or site.place is None:
+            return [decision]
+        return [
+            d for d in self.decisions if d.form == "wire" and (d.site.owner, d.site.place) == (site.owner, site.place)
+        ]
 
     def _enclose(self, wire: Wire, layer: nn.Module, owner: nn.Module) -> None:
         """Clear a wire before and after every forward that may hold both its ends, the outermost of them alone."""
@@ -344,8 +363,11 @@ def _stem(feed: Feed) -> str:
 
 
 def _like(module: nn.Module, reference: nn.Module) -> nn.Module:
-    """`module` with the device and dtype of `reference`."""
+    """`module` with the device, dtype and memory format of `reference`."""
     for parameter in reference.parameters():
         if parameter.is_floating_point():
-            return module.to(device=parameter.device, dtype=parameter.dtype)
+            module = module.to(device=parameter.device, dtype=parameter.dtype)
+            layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(parameter.dim())
+            last = layout is not None and parameter.is_contiguous(memory_format=layout)
+            return module.to(memory_format=layout) if last and not parameter.is_contiguous() else module  # type: ignore[call-overload]
     return module

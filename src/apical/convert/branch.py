@@ -156,6 +156,21 @@ class WiredNeuron(nn.Module):
         return self.basal(input) + (apical.called(args, kwargs) if kwargs or args[1:] else apical(args[0]))  # type: ignore[no-any-return]
 
 
+class WiredNeurons(nn.ModuleList):
+    """The neurons of one call that runs for several layers in turn, as in a loop: the layer that ran decides."""
+
+    def forward(self, input: Tensor, copied: Tensor | None = None) -> Tensor:
+        neurons: list[Any] = [neuron for neuron in self if neuron.wire.calls]  # type: ignore[union-attr]
+        if len(neurons) > 1:
+            value = input if copied is None else copied
+            neurons = [n for n in neurons if any(_is_same(value, made) for _, made in n.wire.calls)]
+        if len(neurons) != 1:
+            for neuron in self:
+                neuron.wire.calls = []  # type: ignore[union-attr]
+            raise RuntimeError(MISSED if not neurons else _ambiguous(len(neurons)))
+        return neurons[0](input, copied)  # type: ignore[no-any-return]
+
+
 class InPlace(nn.Module):
     """Writes what its activation computes over the input, as the activation did whose place it takes.
 
@@ -168,7 +183,7 @@ class InPlace(nn.Module):
         self.activation = activation
 
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if isinstance(self.activation, WiredNeuron):
+        if isinstance(self.activation, (WiredNeuron, WiredNeurons)):
             kwargs["copied"] = input
         return input.copy_(self.activation(input.clone(), *args, **kwargs))
 

@@ -659,7 +659,7 @@ class FlowGraph:
                 site.nodes[mode], site.starts[mode] = node, call_input(node)
                 site.members.add(node)
                 continue
-            target = str(node.target) if module is not None else node.name
+            target = str(node.target) if module is not None else _free(node.name, traced.module)
             call = names.count(target) if module is not None else 1
             place = place_of(node)
             sites[node] = Site(
@@ -804,12 +804,10 @@ class FlowGraph:
         callers = self.callers.get((id(owner.module), mode), [])
         if given and (not callers or id(owner.module) in self.open):
             return True
-        passed = [
-            (caller, at, caller_value)
-            for caller, at in callers
-            for name in given
-            for caller_value in [owner.arguments(at).get(name)]
-        ]
+        told = [(caller, at, owner.arguments(at)) for caller, at in callers]
+        if given and any(arguments is None for *_, arguments in told):
+            return True
+        passed = [(caller, at, arguments.get(name)) for caller, at, arguments in told if arguments for name in given]
         return any(isinstance(each, Node) and self._is_read(caller, at, each, mode) for caller, at, each in passed)
 
     def _shares(self, owner: Traced, node: Node, mode: bool) -> list[Node]:
@@ -834,6 +832,8 @@ class FlowGraph:
                 if inner in shared:
                     shared |= set(self._shares(child, inner, mode))
             passed = child.arguments(node)
+            if passed is None:
+                return node.all_input_nodes
             given = [passed.get(str(each.target)) for each in shared if each.op == "placeholder"]
             return [each for each in given if isinstance(each, Node)]
         if node.op not in ("call_function", "call_method") or _reads_shape(node):
@@ -932,6 +932,8 @@ class FlowGraph:
         child = self.traced.get(id(module))
         if child is None or child.error or is_affine(module) or self.is_norm(module) or self.activation(module):
             return None
+        if child.arguments(node) is None:
+            return None
         result = output(child.graphs[mode])
         return Value(child, result, (*value.trail, (value.owner, node)), value.above) if result is not None else None
 
@@ -966,7 +968,7 @@ class FlowGraph:
             if len(callers) != 1 or id(value.owner.module) in self.open:
                 return None
             (owner, call), trail, above = callers[0], (), True
-        argument = value.owner.arguments(call).get(str(value.node.target))
+        argument = (value.owner.arguments(call) or {}).get(str(value.node.target))
         return Value(owner, argument, trail, above) if isinstance(argument, Node) else None
 
     def _after(self, feed: Feed, other: Feed) -> bool:
@@ -1168,6 +1170,13 @@ def _reads_shape(node: Node) -> bool:
     if node.target is getattr:
         return node.args[1] in SHAPE_READS
     return node.op == "call_method" and node.target in SHAPE_READS
+
+
+def _free(name: str, module: nn.Module) -> str:
+    """The name of a function's call, which a module that nothing calls may have too; so Surgery.add names it."""
+    while hasattr(module, name):
+        name += "_"
+    return name
 
 
 class _Names:

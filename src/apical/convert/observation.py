@@ -43,6 +43,8 @@ from apical.convert.operators import LOSSES, WHOLE_CALLS, Data, Operation, opera
 from apical.convert.probe import called_alone
 from apical.convert.source import (
     LEAVING,
+    OF_TABLE,
+    PICKED,
     UNKNOWN,
     Place,
     called_names,
@@ -175,6 +177,15 @@ class Observation:
                 unseen.append(replace(site, fixed=reason))
         unseen += [site for site in self.network.operators if not self._has_run(site)]
         return [*(site for site in self.taken.values() if site is not None), *self.operators, *unseen]
+
+    def awake(self, sites: list[Site]) -> list[Site]:
+        """The sites without those of a table that were not picked when the model ran, which are listed as such."""
+        picked = f"it is {PICKED} ({OF_TABLE}"
+        asleep = [site for site in sites if site not in self.calls and str(site.fixed).startswith(picked)]
+        for site in asleep:
+            site.fixed = f"{site.fixed}; it did not run on example_inputs"
+        self.network.dormant += asleep
+        return [site for site in sites if site not in asleep]
 
     def _has_run(self, site: Site) -> bool:
         """Whether an operator ran where a site stands."""
@@ -897,6 +908,20 @@ def multiply_adds(model: nn.Module, example_inputs: Any) -> int:
             for parameter in asking:
                 parameter.requires_grad_()
     return int(counter.get_total_flops()) // 2
+
+
+@contextmanager
+def parametrizations_at_rest(model: nn.Module) -> Iterator[None]:
+    """Reading a weight changes nothing: in training mode each read is a step of spectral_norm's power iteration."""
+    lists = [module for module in model.modules() if isinstance(module, ParametrizationList)]
+    active = [part for each in lists for part in each.modules() if part.training]
+    for part in active:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in active:
+            part.training = True
 
 
 @contextmanager

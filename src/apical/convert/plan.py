@@ -11,6 +11,7 @@ from apical.convert.flow import UNCALLED, Feed, FlowGraph, Site, output, own_att
 from apical.convert.kinds import AFFINES, NORM_FUNCTIONS, TRANSFORMER_LAYERS, is_ours
 from apical.convert.rewrite import why_not
 from apical.convert.source import (
+    Place,
     call_input_place,
     entries,
     has_source,
@@ -96,6 +97,7 @@ def decide(
         )
     if unit.pyramidal:
         decided = _settled(network, chosen, [_pyramidal(network, chosen, site, observed) for site in accepted])
+        decided = _alike(decided, set(chosen) - set(accepted))
         if unit.scope == "channel":
             decided = [_with_channels(decision) for decision in decided]
         again = [decision.site for decision in decided if id(decision.site.module) in decision.site.owner.unseen]
@@ -135,6 +137,19 @@ def _settled(network: FlowGraph, sites: list[Site], decisions: list[Decision]) -
             Decision(d.site, "keep", f"its module has other callers, and {reasons[d.site]}") if d.site in reasons else d
             for d in decisions
         ]
+
+
+def _alike(decisions: list[Decision], left: set[Site]) -> list[Decision]:
+    """Keep a call that runs several times, as in a loop, unless each time one layer feeds it: its code is one."""
+    places = {spot for d in decisions if d.form != "wire" and (spot := _spot(d.site)) is not None}
+    places |= {spot for site in left if (spot := _spot(site)) is not None}
+    reason = "its call in the source runs several times, and no affine layer feeds it in each of them"
+    return [Decision(d.site, "keep", reason) if d.form == "wire" and _spot(d.site) in places else d for d in decisions]
+
+
+def _spot(site: Site) -> tuple[Traced, Place] | None:
+    """Where the source of a forward that keeps its code has the call of an activation."""
+    return (site.owner, site.place) if site.owner.keeps_code and site.place is not None else None
 
 
 def all_fused(network: FlowGraph, sites: list[Site], site: Site, fused: set[Site]) -> bool:

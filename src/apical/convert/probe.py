@@ -537,6 +537,8 @@ MANY = 20
 
 def looks_trained(model: nn.Module) -> bool:
     """Whether norms have moved from where they start, or weights are no longer independent draws."""
+    if any(parameter.is_meta for parameter in model.parameters()):
+        return False
     norms = [module for module in model.modules() if isinstance(module, NORMS)]
     weights = [module.weight for module in model.modules() if is_affine(module)]
     large = [weight for weight in weights if isinstance(weight, Tensor) and weight.numel() >= 512]

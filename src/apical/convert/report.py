@@ -89,7 +89,8 @@ class ConversionReport:
         self._remember()
 
     def _remember(self) -> None:
-        self._values = {name: value.detach().cpu().clone() for name, value in _state(self.model).items()}
+        state = _state(self.model).items()  # of the device `meta`, there are no values
+        self._values = {name: value.detach().cpu().clone() for name, value in state if not value.is_meta}
 
     @property
     def converted(self) -> list[Change]:
@@ -145,7 +146,7 @@ class ConversionReport:
         return list(getattr(self.model, ATTRIBUTE, [])[len(self.record.get("conversions", ())) :])
 
     def _changed(self) -> list[str]:
-        state = _state(self.model)
+        state = {name: value for name, value in _state(self.model).items() if not value.is_meta}
         differs = [
             name for name, value in state.items() if name not in self._values or not _equal(value, self._values[name])
         ]

@@ -276,7 +276,7 @@ def _forward(base: Any, text: str) -> Any:
 
 def inline(graph: Graph, call: Node, child: Traced, mode: bool) -> dict[Node, Any]:
     """Put the child's own nodes where `graph` calls it; returns what became of each of them."""
-    passed, became = child.arguments(call), dict[Node, Any]()
+    passed, became = child.arguments(call) or {}, dict[Node, Any]()
     with graph.inserting_before(call):
         for node in child.graphs[mode].nodes:
             if node.op == "placeholder":

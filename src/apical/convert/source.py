@@ -12,12 +12,13 @@ import ast
 import inspect
 import linecache
 import re
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MappingProxyType
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 import torch
@@ -297,8 +298,18 @@ def parsed(name: str, function: FunctionType) -> Method | None:
     first = tree.body[0].body[0] if isinstance(tree.body[0], ast.If) else tree.body[0]
     if not isinstance(first, ast.FunctionDef):
         return None
-    same = start == function.__code__.co_firstlineno and first.name == function.__code__.co_name
-    return Method(name, function, first, "") if same else None  # else the file was edited after it was imported
+    if start != function.__code__.co_firstlineno or first.name != function.__code__.co_name:
+        return None  # the file was edited after it was imported
+    _name_privates(first, function)
+    return Method(name, function, first, "")
+
+
+def _name_privates(tree: ast.FunctionDef, function: FunctionType) -> None:
+    """Spell `self.__name` as the class does, which Python does where it compiles the body of one."""
+    (owner,) = function.__qualname__.split(".")[-2:-1] or [""]
+    for node in ast.walk(tree) if owner.isidentifier() else ():
+        if isinstance(node, ast.Attribute) and node.attr.startswith("__") and not node.attr.endswith("__"):
+            node.attr = f"_{owner.lstrip('_')}{node.attr}"
 
 
 def _parsed_lambda(name: str, function: FunctionType) -> Method | None:
@@ -483,6 +494,9 @@ def out_of_reach(what: str, kind: str) -> str:
     return f"it is {what}: {make_a_module(kind)}"
 
 
+PICKED, OF_TABLE = "picked at run time", "one of "
+
+
 def make_a_module(kind: str) -> str:
     """What to do with an activation that is written in a way that conversion cannot reach."""
     return f"make it a module (self.act = {written_as_module(kind)} in __init__, self.act(x) in forward)"
@@ -529,8 +543,18 @@ def _is_unread(function: Any) -> bool:
     """Whether a function is known, and not what it does: TorchScript, an object, or code without source."""
     plain = _plain(function)
     unread = isinstance(plain, (FunctionType, BuiltinFunctionType)) and _is_foreign(plain) and _source(plain) is None
-    hidden = isinstance(function, torch.jit.ScriptFunction) or _holds_object(function)
+    hidden = isinstance(function, torch.jit.ScriptFunction) or _holds_object(function) or _is_method(function)
     return hidden or (unread and plain.__module__ != "builtins")
+
+
+def _is_method(function: Any) -> bool:
+    """Whether this is a method of somebody's object or class, neither a module's nor one of Python's own classes."""
+    if not isinstance(function, MethodType) or not _is_foreign(function):
+        return False
+    holder = function.__self__ if isinstance(function.__self__, type) else type(function.__self__)
+    return holder.__module__.partition(".")[0] not in sys.stdlib_module_names and (
+        holder is function.__self__ or not issubclass(holder, nn.Module)
+    )
 
 
 def _source(function: Any) -> Method | None:
@@ -979,10 +1003,10 @@ class Search:
 
     def _mentions(self, value: Any, text: str, depth: int = 2) -> Iterator[Mention]:
         """The activations that a value is, holds or applies."""
-        picked = f"picked at run time ({text})"
+        picked = f"{PICKED} ({text})"
         if isinstance(value, (dict, list, tuple, set)):
             for each in (value.values() if isinstance(value, dict) else value) if depth else ():
-                yield from self._mentions(each, text, depth - 1)
+                yield from self._mentions(each, f"{OF_TABLE}{text.removeprefix(OF_TABLE)}", depth - 1)
         elif isinstance(value, nn.Module):
             loose = [part for part in value.modules() if id(part) not in self.registered]
             known = [activation for part in loose if (activation := _module_activation(part)) is not None]
@@ -1165,6 +1189,8 @@ class Search:
 
     def _attribute(self, name: str) -> Any:
         """The value of `self.name`, unless it is a registered module or a method changes it."""
+        if name == "__class__":
+            return type(self.module)
         value = inspect.getattr_static(self.module, name)
         if isinstance(value, property):
             return self._returned(name, value)
@@ -1187,6 +1213,8 @@ class Search:
 
     def _made(self, node: ast.Call) -> Any:
         """What a call gives that looks a function up, or makes a module or a partial function."""
+        if ast.unparse(node) == f"type({self.method.self})":
+            return type(self.module)
         looks_up = isinstance(node.func, ast.Name) and node.func.id == "getattr" and "getattr" not in self.local
         function = getattr if looks_up else self._value(node.func)
         makes = isinstance(function, type) and issubclass(function, (nn.Module, partial))
@@ -1560,12 +1588,11 @@ class _Replace(ast.NodeTransformer):
     def __init__(self, method: Method, edits: list[Edit]) -> None:
         self.method = method
         self.edits = {edit.place: edit for edit in edits}
-        self.private = method.function.__qualname__.split(".")[-2:-1]
 
     def visit(self, node: ast.AST) -> Any:
         edit = self.edits.get(self.method.place(node)) if isinstance(node, ast.expr) else None
         if edit is None:
-            return self._public(self.generic_visit(node))
+            return self.generic_visit(node)
         source = next(n for n in ast.walk(node) if isinstance(n, ast.expr) and self.method.place(n) == edit.source)
         self.edits.pop(edit.place)
         stays = _Replace(self.method, [*self.edits.values()]).visit(_clone(node)) if edit.settings else None
@@ -1580,9 +1607,3 @@ class _Replace(ast.NodeTransformer):
 
     def _own(self, name: str) -> ast.Attribute:
         return ast.Attribute(ast.Name(self.method.self, ast.Load()), name, ast.Load())
-
-    def _public(self, node: ast.AST) -> ast.AST:
-        """`self.__name` as the class spells it; outside of its body Python would not."""
-        if isinstance(node, ast.Attribute) and node.attr.startswith("__") and not node.attr.endswith("__"):
-            node.attr = f"_{''.join(self.private).lstrip('_')}{node.attr}"
-        return node

@@ -79,9 +79,12 @@ class Traced:
             for node in graph.nodes:
                 yield mode, node
 
-    def arguments(self, call: Node) -> dict[str, Any]:
-        """What `call` passes to this module, by parameter name."""
-        return dict(self.signature.bind(*call.args, **call.kwargs).arguments)
+    def arguments(self, call: Node) -> dict[str, Any] | None:
+        """What `call` passes to this module, by parameter name; None where a graph does not show it (`*args`)."""
+        try:
+            return dict(self.signature.bind(*call.args, **call.kwargs).arguments)
+        except TypeError:
+            return None
 
 
 class InPlaceProxy(Proxy):
