@@ -258,7 +258,10 @@ def section(name: str) -> str:
 def summary(lines: Sequence[tuple[str, str, str, str]]) -> str:
     """The answers as a list, for README; questions that were not run in full are left out."""
     told = [(anchor.replace("](", "](docs/beyond.md"), f"{text} {gains}.") for anchor, text, gains, _ in lines if gains]
-    head = "- Does a bump help elsewhere? Each question was fixed, with its rule, before its trials were trained:"
+    head = (
+        "- Questions beyond the paper, each fixed with its rule before its trials were trained (a to b: over settings, "
+        "no interval):"
+    )
     return "\n".join((head, *(f"    - {anchor}: {text}" for anchor, text in told)))
 
 
