@@ -46,6 +46,11 @@ def file_of(library: str, inside: str, *, extra: str) -> Path:
     return Path(spec.origin).parent / inside
 
 
+def adding(call: str) -> str:
+    """How to make a name known, for the sentence about one that is not: `call` registers it."""
+    return f"{call} adds others: name the module that calls it with --import MODULE, or in `imports` of a study file"
+
+
 def of_user(name: str) -> None:
     """Import a module of the user's, or say what is wrong with it, and where; the caller's sentence has its name."""
     try:

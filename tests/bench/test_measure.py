@@ -38,6 +38,13 @@ def test_tables() -> None:
     assert bench.as_csv([timing]).splitlines()[1] == "64x100,ADA,SiLU,1234.5,1.05,1,1.1,15"
 
 
+def test_too_few_rounds_have_no_interval() -> None:
+    few, enough = (bench.Timing("64x100", "ADA", "SiLU", 1234.5, 1.05, 1.0, 1.1, rounds) for rounds in (5, 6))
+    assert bench.as_text([few]).splitlines()[1].split() == ["64x100", "ADA", "1,234.5", "µs", "1.05", "SiLU"]
+    assert bench.as_csv([few]).splitlines()[1] == "64x100,ADA,SiLU,1234.5,1.05,,,5"
+    assert "1.00 .. 1.10" in bench.as_text([enough])
+
+
 def test_no_rounds_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="rounds is 0"):
         bench.interleaved({"a": lambda: None}, rounds=0)

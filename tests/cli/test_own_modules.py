@@ -1,5 +1,6 @@
 """`--import`: units, networks, data sets and metrics of a module in the folder one works in; and what lists them."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from apical import cli, models
+from apical.models import registry
 from apical.nn import Unit
 
 MINE = """
@@ -72,6 +74,45 @@ def test_a_network_unit_data_set_and_metric_of_ones_own_are_trained_and_predict(
     assert [line.split()[0] for line in text.splitlines()] == ["sample", "new.npz[0]", "new.npz[1]"]
 
 
+@pytest.mark.parametrize(
+    ("trial", "what"),
+    [
+        ("--data digits --model mlp-1 --unit bump(width=2)", "unit 'bump'"),
+        ("--data digits --model mlp-1 --unit pyramidal(basal=relu,apical=bump)", "unit 'bump'"),
+        ("--data points --model small", "network 'small'"),
+        ("--data digits --model mlp-1 --set metric=hits", "metric 'hits'"),
+    ],
+)
+def test_a_trial_of_ones_own_asks_for_the_module_and_is_not_damaged(
+    apical: Callable[..., str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    trial: str, what: str,
+) -> None:  # fmt: skip
+    apical(f"train {trial} -o run --epochs 1 --threads 1 --no-test --import mine")
+    monkeypatch.chdir(folder)
+    said = (
+        f" names the {what}, which is not known here: if a module of yours registers it, name the module with --import"
+    )
+    commands = ["predict run new.npz", "attack run", "train --resume run"]
+    for command in commands:
+        if "resume" in command:
+            (folder / "run" / "result.json").unlink()
+        assert cli.run(command.split()) == 1
+        err = capsys.readouterr().err
+        assert said in err, command
+        assert err.count("\n") == 1
+
+
+def test_a_data_set_of_ones_own_is_asked_for_where_it_is_needed(
+    apical: Callable[..., str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apical("train --data points --model mlp-1 -o run --epochs 1 --threads 1 --no-test --import mine")
+    monkeypatch.chdir(folder)
+    assert cli.run(["predict", "run", "new.npz"]) == 0, "the data is not needed"
+    for command in ("train --resume run", "attack run"):
+        assert cli.run(command.split()) == 1
+        assert "names the data set or folder 'points', which is not known here" in capsys.readouterr().err
+
+
 def test_units_and_networks_of_ones_own_are_listed_converted_and_measured(apical: Callable[..., str]) -> None:
     text = apical(
         "units --import mine",
@@ -95,6 +136,8 @@ def test_bench_measures_units(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert cli.run(["bench", "activations", "--rounds", "1", *units]) == 0
     text = capsys.readouterr().out
     assert text.count("gelu") == text.count("ada(alpha=learn,scope=channel)") == 2
+    assert " .. " not in text, "one round has no interval"
+    assert "an interval needs 6 rounds" in text
     assert cli.run(["bench", "activations", "--rounds", "1", "--unit", "pynada"]) == 1
     assert "'pynada' is pyramidal" in capsys.readouterr().err
 
@@ -129,6 +172,20 @@ def test_there_is_a_line_for_each_unit_and_each_network(capsys: pytest.CaptureFi
     assert [line.split()[0] for line in lines] == list(models.list())
     assert lines[0].split("  ")[0] == "mlp-1"
     assert lines[0].endswith("  inputs=784, hidden=100, outputs=10")
+
+
+def test_the_page_of_networks_has_the_dimensions_that_models_lists() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "networks.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]+) \|", page, re.MULTILINE))
+    assert list(rows) == list(models.list())
+    above: dict[str, str] = {}
+    for name, text in rows.items():
+        dims = {key: value.strip('"') for key, value in re.findall(r"`(\w+)=(.+?)`", text)}
+        less = re.findall(r"without `(\w+)`", text)
+        dims = {key: value for key, value in above.items() if key not in less} | dims if "the same" in text else dims
+        parameters = registry.find(name).parameters
+        assert dims == {key: str(p.default) for key, p in parameters.items() if key != "unit"}, name
+        above = dims
 
 
 def test_units_are_listed_without_torch() -> None:

@@ -61,6 +61,7 @@ def test_a_finished_study_shows_its_table_and_is_not_run_again(folder, capsys):
     assert cli.run(["study", "run", "mine.toml"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "five minutes of work: 2 rows, 2 trials each, in studies/mine"
+    assert lines.pop(1) == "compared with relu: ada"
     heads = [head for head in lines[1].split() if head != "setting"]  # validation may choose the usual alpha
     assert heads == ["unit", "test", "accuracy", "gain", "over", "ReLU", "n", "paper"]
     assert lines[2].startswith("ReLU ")
@@ -79,7 +80,8 @@ def test_status_by_name_and_by_directory(folder, capsys):
     assert capsys.readouterr().out == out
     assert "5 of 5 trials, 4 of 4 tested" in out
     assert cli.run(["study", "show", "mine"]) == 0
-    listed = capsys.readouterr().out.splitlines()[:-1]  # the last line says how to see one of them
+    *listed, compared, _ = capsys.readouterr().out.splitlines()  # the last line says how to see one of them
+    assert compared == "compared with relu: ada"
     assert len(listed) == 6
     assert "\n".join(listed) in out
     assert cli.run(["study", "status", "mine", "--watch"]) == 0
@@ -104,6 +106,28 @@ def test_export_show_and_retry(folder, capsys):
     assert "epoch 1: loss" in out
     assert cli.run(["study", "retry", "mine", "--failed"]) == 0
     assert "no trial has failed" in capsys.readouterr().out
+
+
+def test_what_is_compared_with_nothing_is_said_before_and_after_training(there, capsys):
+    text = FILE.replace("trials = 2", "trials = 1").replace("tune.alpha = [0.3, 1.0]", "")
+    (there / "mine.toml").write_text(f'{text.replace("relu", "gelu")}[[rows]]\nunit = "pynada"\n')
+    said = "compared with nothing: pynada; a row is compared with the baseline of its group in the same part: add rows"
+    assert cli.run(["study", "run", "mine.toml", "--workers", "1"]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "five minutes of work: 3 rows, 1 trial each, in studies/mine"
+    assert lines[0] == "compared with gelu: ada", "the first of the group, for lack of a relu"
+    before, _, after = " ".join(" ".join(lines).split()).partition(" unit ")
+    assert said in before
+    assert said in after
+    assert max(map(len, lines)) <= 80
+    for words in ("list mine.toml", "show mine"):
+        assert cli.run(["study", *words.split()]) == 0
+        assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_question_is_a_comparison_of_its_own_and_no_groups_are_none():
+    assert list(screen.comparisons(study.load("parity"))) == []
+    assert [*screen.comparisons(study.load("ablation-alpha"))] == ["nothing is compared: the study has no groups"]
 
 
 def test_merge_brings_trials_into_a_new_directory(folder, capsys):

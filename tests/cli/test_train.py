@@ -96,7 +96,20 @@ def test_regression_data_gets_a_regression_loss(folder, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["train", "--model", "mlp-1"], "--data and --model"),
+        (["train"], "nothing to train without --data and --model: give both, or --resume"),
+        (["train", "--model", "mlp-1"], "nothing to train without --data: give it too, or --resume"),
+        (["train", "--data", "digits"], "nothing to train without --model: give it too, or --resume"),
+        (
+            ["train", "--data", "digits", "--model", "lenet"],
+            "16 pixels or more, and those of digits are smaller: pad=N adds N pixels on each side (--set pad=N",
+        ),
+        (
+            ["train", "--data", "digits", "--model", "lenet", "--dim", "image_size=8"],
+            "image_size is 8, but lenet needs images of 16 pixels or more\n",
+        ),
+        (["train", "--data", "digits", "--model", "mlp-1", "--unit", "bump"], "with --import MODULE, or in `imports`"),
+        (["train", "--data", "digits", "--model", "mlp-1", "--set", "metric=hits"], "with --import MODULE"),
+        (["train", "--data", "digits", "--model", "mlp-1", "--set", "loss=mine"], "with --import MODULE"),
         (["train", "--data", "digits", "--model", "mlp-3"], "unknown network 'mlp-3'"),
         (["train", "--data", "digits", "--model", "mlp-1", "--unit", "rleu"], "unknown unit 'rleu'"),
         (["train", "--data", "digits", "--model", "mlp-1", "--set", "epoch=3"], "epoch"),

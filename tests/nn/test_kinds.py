@@ -420,6 +420,28 @@ def test_the_unit_of_an_activation(what: Any, text: str) -> None:
     assert Unit.of(text) == unit
 
 
+@pytest.mark.parametrize("kind", [kind for kind in STANDARD if kind.build and kind.form != "function"])
+def test_the_place_of_a_class_is_the_kind_that_it_is(kind: kinds.Kind) -> None:
+    assert Unit(str(kind.build)) == Unit(kind.name)
+    made = type(Unit(kind.name).layers().activation())
+    if made.__module__ == "torch.nn.modules.activation":
+        assert Unit.parse(f"{made.__module__}:{made.__name__}") == Unit(kind.name)
+
+
+def test_the_place_of_a_class_takes_the_settings_of_its_kind() -> None:
+    assert str(Unit.parse("torch.nn:ELU(alpha=0.5)")) == "elu(alpha=0.5)"
+    assert str(Unit.parse("torch.nn:PReLU")) == "prelu"
+    assert str(Unit.parse("pyramidal(basal=torch.nn:Mish,apical=ada)")) == "pyramidal(basal=mish,apical=ada)"
+    assert kinds.label("torch.nn:SiLU") == "SiLU"
+    assert Unit.parse("torch.nn:Softmax").kind == "torch.nn:Softmax"
+
+
+def test_the_place_of_a_class_is_not_a_kind_that_somebody_has_redefined(registry: None) -> None:
+    apical.register_unit("mish", function=lambda x: -x)
+    x = torch.randn(5)
+    assert torch.equal(Unit.parse("torch.nn:Mish").layers().activation()(x), functional.mish(x))
+
+
 def test_the_unit_of_an_instance_computes_what_the_instance_does() -> None:
     for module in (nn.ELU(0.5), nn.Softplus(2.0, 3.0), nn.PReLU(3, 0.4), apical.ADA(alpha=0.3), nn.Threshold(0.5, -2)):
         built = Unit.of(module).layers().activation(3)

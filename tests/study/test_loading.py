@@ -71,7 +71,7 @@ mine.toml:4: training.epochs: epochs is 0, but must be at least 1
 mine.toml:4: training.epoch: unknown training setting 'epoch'; did you mean 'epochs'?
 mine.toml:4: training.model: not a training setting: set it in the part or the row
 mine.toml:5: groups[1].baseline: no row is called 'nobody'
-mine.toml:8: parts[1].name: string should match pattern
+mine.toml:8: parts[1].name: 'not a slug' is not a name: use lower-case letters, digits, '.', '_' and '-', with
 mine.toml:9: parts[1].data: unknown data set 'fashion-mnst'; did you mean 'fashion-mnist'?
 mine.toml:10: parts[1].model: unknown network 'mlp-3'; did you mean 'mlp-
 mine.toml:16: parts[2].split: crema-d has no split 'actress': it has 'paper', 'actor'
@@ -85,6 +85,7 @@ mine.toml:28: rows[1].paper.nowhere.accuracy: input should be a valid number, no
 mine.toml:32: rows[2].parts[1]: no part is called 'elsewhere*'
 mine.toml:33: rows[2].tune.alpha: unit 'ada(alpha=0.3)' has no alpha to tune, or fixes it itself
 mine.toml:34: rows[2].group: no group is called 'leakyy': there are own
+mine.toml:36: rows[3]: in no group, and compared with nothing: leaky-ada; write group = "own" in each of these
 mine.toml:38: rows[3].tune.alpha[1]: alpha is -1
 mine.toml:40: rows[4]: there is a row 'good/leaky-ada' already
 mine.toml:44: quick.training.epochs: epochs is 1.5, but must be a whole number"""
@@ -186,6 +187,91 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_bytes(b"title = '\xff'")
     assert "it is not UTF-8" in refusal(path)
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+GROUPED = """
+title = "grouped"
+
+[[groups]]
+name = "modern"
+title = "Modern"
+baseline = "gelu"
+
+[[parts]]
+name = "digits"
+data = "digits"
+model = "mlp-1"
+
+[[rows]]
+unit = "gelu"
+group = "modern"
+
+[[rows]]
+unit = "silu"
+group = "modern"
+"""
+
+
+def pairs(study: Study) -> list[tuple[str, str]]:
+    return [(row.name, base.name) for row, base in study.pairs]
+
+
+def test_rows_are_compared_in_the_groups_that_they_name(write: Write) -> None:
+    assert pairs(load(write(GROUPED))) == [("silu", "gelu")]
+    standard = GROUPED.replace('group = "modern"', "").replace('"modern"', '"standard"')  # the group of their kind
+    assert pairs(load(write(standard))) == [("silu", "gelu")]
+
+
+def test_rows_in_no_group_are_refused_where_a_study_has_groups_of_its_own(write: Write) -> None:
+    path = write(GROUPED.replace('group = "modern"', ""))
+    said = 'in no group, and compared with nothing: gelu, silu; write group = "modern" in each of these'
+    assert refusal(path) == f"{path}:14: rows[1]: {said}"
+    path = write(f'{GROUPED}[[rows]]\nunit = "ada"\n')
+    assert ":21: rows[3]: in no group, and compared with nothing: ada; write" in refusal(path)
+    assert pairs(load(path, sets=["only_rows=['gelu', 'silu']"])) == [("silu", "gelu")], "it is not kept"
+
+
+def test_a_group_without_a_row_is_refused(write: Write) -> None:
+    path = write(f'{GROUPED}[[groups]]\nname = "old"\ntitle = "Old"\nbaseline = "silu"\n')
+    said = "no row is in group 'old': write group = \"old\" in those that it compares, or remove it"
+    assert refusal(path) == f"{path}:21: groups[2]: {said}; there are gelu, silu"
+    quoted = write(f'{path.read_text()}[[rows]]\nunit = "relu"\ngroup = "old"\nquoted = true\n')
+    assert said in refusal(quoted), "a quoted row is not trained"
+    filled = write(quoted.read_text().replace("quoted = true", ""))
+    assert [group.name for group in load(filled).groups] == ["modern", "old"]
+    assert [group.name for group in load(filled, sets=["only_rows=['gelu', 'silu']"]).groups] == ["modern"]
+
+
+def test_no_group_at_all_compares_nothing(write: Write) -> None:
+    assert load(write(SMALL.replace('"small"', '"small"\ngroups = []'))).pairs == ()
+
+
+def test_the_first_row_of_a_group_is_its_baseline_where_the_usual_one_is_not_trained(write: Write) -> None:
+    assert pairs(load(write(SMALL.replace('"relu"', '"silu"')))) == [("ada", "silu")]
+    assert pairs(load(write(SMALL), sets=["only_rows=['ada']"])) == []
+    quoted = f'{SMALL}[[rows]]\nunit = "gelu"\n'.replace('"relu"', '"relu"\nquoted = true\ngroup = "standard"')
+    assert pairs(load(write(quoted))) == [("gelu", "ada")]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ('baseline = "GELU"', "groups[1].baseline: 'GELU' is not a name: {}; did you mean 'gelu'?"),
+        ('baseline = "ReLU"', "groups[1].baseline: 'ReLU' is not a name: {}"),
+        (
+            'baseline = "gelu"\n[[parts]]\nname = "My part"\n',
+            "parts[1].name: 'My part' is not a name: {}; did you mean",
+        ),
+    ],
+)
+def test_what_a_name_may_be_is_said_in_words(write: Write, written: str, said: str) -> None:
+    words = "use lower-case letters, digits, '.', '_' and '-', with a letter or digit first"
+    answer = refusal(write(GROUPED.replace('baseline = "gelu"', written)))
+    assert said.format(words) in answer
+    assert "pattern" not in answer
+    assert "relu" not in answer.replace("ReLU", ""), "no row is called so"
 
 
 # --- extends ---------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Code that files name: nothing runs that the user did not allow."""
 
+import importlib
 import io
 import json
 import sys
@@ -304,6 +305,36 @@ def test_a_worker_imports_what_its_driver_allowed(theirs: Attack, trusted: tuple
     context = Context(directory=folder / "s", execution=train.Execution(threads=1), trusted=trusted)
     (outcome,) = work(Job("train", plan(named).tuning), context)
     assert (outcome.status == "done") == ran() == bool(trusted), outcome
+
+
+@pytest.mark.usefixtures("here")
+def test_a_class_of_a_module_that_is_imported_already_is_a_unit_everywhere(theirs: Attack) -> None:
+    folder, _ = theirs
+    (folder / "acts.py").write_text("from torch import nn\nclass Twice(nn.ReLU): pass\n", encoding="utf-8")
+    text = STUDY.replace('"relu"', '"torch.nn:Mish"\n[[rows]]\nunit = "torch.nn:Identity"')
+    (folder / "study.toml").write_text(f'{text}[[rows]]\nunit = "acts:Twice"\n', encoding="utf-8")
+    with pytest.raises(UntrustedError, match="names code in acts, which"):
+        study.load("study.toml")
+    importlib.import_module("acts")
+    loaded = study.load("study.toml")
+    assert [row.unit for row in loaded.rows] == ["mish", "torch.nn:Identity", "acts:Twice"]
+    assert study.run(loaded, folder / "s", engine="here").finished
+    assert not trust.permits("acts"), "no more than the class itself"
+    sys.modules.pop("acts")
+    trust._allowed.clear()
+    kinds._imported.cache_clear()
+    with pytest.raises(UntrustedError, match="names code in acts"):
+        study.read(folder / "s")
+
+
+def test_a_worker_may_use_what_its_driver_has_imported_itself(theirs: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, _ = theirs
+    (folder / "acts.py").write_text("from torch import nn\nclass Twice(nn.ReLU): pass\n", encoding="utf-8")
+    (folder / "study.toml").write_text(STUDY.replace('"relu"', '"acts:Twice"'), encoding="utf-8")
+    importlib.import_module("acts")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    results = study.run(study.load("study.toml"), folder / "s", options=study.Options(workers=1))
+    assert results.states["done"] == 1, [t.reason for row in results.rows for t in row.trials]
 
 
 # --- units and saved conversions -------------------------------------------------------------------------------------

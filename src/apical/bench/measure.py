@@ -2,7 +2,7 @@
 
 On a device that computes on its own, `synchronise` waits for it before a clock is read. Figures are medians of rounds.
 A ratio is the median of the per-round ratios, with the interval that holds the true median with about 95 % confidence
-(order statistics of the sign test).
+(order statistics of the sign test). Fewer than 6 rounds cannot give it, and tables then leave it out.
 """
 
 import time
@@ -21,6 +21,8 @@ def nothing() -> None:
     """Wait for nothing: the CPU has done its work when a call returns."""
 
 
+FEWEST = 6
+"""Rounds of an interval: the lowest and the highest ratio have the true median between them in 31 of 32 cases."""
 Progress = Callable[[str, int, int], None]
 """Called with what is being measured, the round just finished, and the number of rounds."""
 
@@ -126,7 +128,7 @@ def as_text(timings: Sequence[Timing]) -> str:
             t.candidate,
             f"{t.microseconds:,.1f} µs",
             f"{t.ratio:.2f}",
-            f"{t.low:.2f} .. {t.high:.2f}",
+            f"{t.low:.2f} .. {t.high:.2f}" if t.rounds >= FEWEST else "",
             t.reference,
             *([f"{t.share:.0%}" if t.share is not None else ""] * shares),
         )
@@ -143,7 +145,8 @@ def as_csv(timings: Sequence[Timing]) -> str:
     head = ("case", "candidate", "reference", "microseconds", "ratio", "low", "high", "rounds")
     rows = []
     for t in timings:
-        numbers = (f"{v:.6g}" for v in (t.microseconds, t.ratio, t.low, t.high))
+        interval = [f"{v:.6g}" if t.rounds >= FEWEST else "" for v in (t.low, t.high)]
+        numbers = (f"{t.microseconds:.6g}", f"{t.ratio:.6g}", *interval)
         share = "" if t.share is None else f"{t.share:.6g}"
         rows.append((t.case, t.candidate, t.reference, *numbers, t.rounds, *([share] * shares)))
     return csv_text((*head, *(["share"] * shares)), rows)

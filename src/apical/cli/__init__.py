@@ -12,7 +12,7 @@ from apical.errors import ApicalError, MissingExtraError, unknown, visible
 
 JOBS = {
     "Start here": {
-        "demo": "see what apical does, in two minutes, with no data needed",
+        "demo": "see what apical does, in about a minute, with no data needed",
         "env": "show versions, CPU and which kernel runs, and why",
         "bench": "measure the activations on this machine",
     },

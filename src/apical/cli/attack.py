@@ -96,9 +96,11 @@ def _run(folder: str, source: Path | None, weights: Path | None, data: str | Non
         )
     from apical.train import TrialResult, losses  # noqa: PLC0415  torch
     from apical.train.assessment import Subject  # noqa: PLC0415
+    from apical.train.result import require_registered  # noqa: PLC0415
     from apical.train.trial import open_data  # noqa: PLC0415
 
     result = TrialResult.load(folder)
+    require_registered(folder, result.spec.as_dict(), "model", "data")
     split = open_data(result.spec, result.execution).validation
     other = None if source is None else TrialResult.load(source).network()
     return Subject(result.network(), losses.find(result.spec.loss).answer, split, source=other)

@@ -47,7 +47,8 @@ def activations(
             device=device,
         )
     echo(bench.as_text(timings))
-    echo(f"forward + backward, {rounds} interleaved rounds, medians; ratios to SiLU below 1 are faster")
+    few = f"; an interval needs {bench.measure.FEWEST} rounds" if rounds < bench.measure.FEWEST else ""
+    echo(f"forward + backward, {rounds} interleaved rounds, medians; ratios to SiLU below 1 are faster{few}")
     echo(env.machine(device))
     if csv is not None:
         csv.write_text(bench.as_csv(timings), encoding="utf-8")

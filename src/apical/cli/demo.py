@@ -23,7 +23,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the output.")] = Path("apical-demo"),
     train: Annotated[bool, typer.Option("--train/--no-train", help="Run the small study, too.")] = True,
 ) -> None:
-    """See what apical does, in two minutes, with no data needed."""
+    """See what apical does, in about a minute, with no data needed."""
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -160,6 +160,38 @@ def _best_so_far(row: RowResults) -> tuple[str, str]:
     return number(row.part.metric, best.validation), f"{best.setting} (so far)"
 
 
+def comparisons(wanted: study.Study) -> Iterator[str]:
+    """What the rows are compared with, by their names in the study file, and which are compared with nothing."""
+    against: dict[str, list[str]] = {}
+    for row, base in wanted.pairs:
+        against.setdefault(base.name, []).append(row.name)
+    for name, others in against.items():
+        yield wrapped(f"compared with {name}: {', '.join(dict.fromkeys(others))}")
+    yield from uncompared(wanted)
+
+
+def uncompared(wanted: study.Study) -> Iterator[str]:
+    """The rows without a comparison, and how to give them one; a question, or a logical function, has its own."""
+    compared = {row.key for pair in wanted.pairs for row in pair}
+    alone = [row for row in wanted.trained if row.key not in compared]
+    if wanted.question is not None or wanted.form == "logic":
+        return
+    if not wanted.groups:
+        yield "nothing is compared: the study has no groups"
+    elif alone:
+        some = {row.name for row in wanted.trained if row.key in compared}
+        names = dict.fromkeys(row.key if row.name in some else row.name for row in alone)
+        yield wrapped(
+            f"compared with nothing: {', '.join(names)}; a row is compared with the baseline of its group in the same "
+            "part: add rows to its group, or write group = ... in the row to name another"
+        )
+
+
+def wrapped(text: str) -> str:
+    """Lines of 80 columns, all but the first indented."""
+    return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
 def print_results(results: StudyResults) -> None:
     """The rows of a study in 80 columns, a table for each part."""
     from apical.report.conclusion import conclude  # noqa: PLC0415  scipy, which `study list` does not need
@@ -242,6 +274,8 @@ def print_end(results: StudyResults) -> int:
     states = ", ".join(f"{results.states[s]} {s}" for s in STATES if results.states[s])
     note = " (quick: no replication of the paper)" if results.study.quick and results.study.base else ""
     print_sentence(results)
+    for line in uncompared(results.study):
+        echo(line)
     echo(f"{results.study.name}{note}: {states}; {results.directory}")
     for line in (*failures(results), *results.missing):
         echo(line)
@@ -272,7 +306,10 @@ def _every(results: StudyResults) -> Iterator[TrialRecord]:
 
 def print_trials(folder: Path) -> None:
     """Every trial of a study, a line each."""
-    echo(aligned(fitted(_trial_lines(study.read(folder)))))
+    results = study.read(folder)
+    echo(aligned(fitted(_trial_lines(results))))
+    for line in comparisons(results.study):
+        echo(line)
     echo(f"one of them: apical study show {folder} TRIAL")
 
 
@@ -368,6 +405,8 @@ def print_list(name: str | None, *, measure: bool) -> None:
     workers = f"{cores} workers" if cores > 1 else "1 worker"
     where = "here" if own else f"on {listing.machine()}; --measure measures here"
     echo(f"time: {workers} of one thread each, measured {where}")
+    for line in comparisons(study.load(name, trust="ask")) if name is not None else ():
+        echo(line)
     what = "NAME" if name is None else name if len(entries) == 1 else f"{name} --part PART"
     echo(f"apical study run {what}, or the same with --quick for a reduced variant")
     if name is None:

@@ -109,6 +109,8 @@ def run(
         f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((len(wanted.trained), "row"), (wanted.trials, "trial"))
     )
     echo(f"{visible(wanted.title)}: {rows}, {trials} each, in {folder}", flush=True)
+    for line in screen.comparisons(wanted):
+        echo(line, flush=True)
     own = dict(_pair(text) for text in engine_option or ())
     given = study.Options(workers=workers, cpus=cpus, gpus=gpus, address=address, own=own)
     try:

@@ -108,7 +108,11 @@ def train(
 def _spec(data: str | None, model: str | None, how: Execution, partial: bool, given: dict[str, Any]) -> TrialSpec:
     """The paper's protocol for this data and network, with what was given; the task decides what is left open."""
     if data is None or model is None:
-        raise InvalidArgumentError("nothing to train: give --data and --model, or --resume and the folder of a run")
+        missing = [option for option, value in (("--data", data), ("--model", model)) if value is None]
+        raise InvalidArgumentError(
+            f"nothing to train without {' and '.join(missing)}: give {'both' if len(missing) > 1 else 'it too'}, or "
+            "--resume and the folder of a run"
+        )
     changes = {name: value for name, value in given.items() if value is not None}
     spec = TrialSpec.paper(data, model, **changes)
     from apical.data import load  # noqa: PLC0415  numpy and torch are there only now

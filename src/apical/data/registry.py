@@ -6,6 +6,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from apical import imports
 from apical.data.recipe import Recipe, Task
 from apical.data.sets import (
     coordinates,
@@ -50,8 +51,8 @@ def get(name: str) -> Recipe:
     if name in RECIPES:
         return RECIPES[name]
     more = (
-        "apical.data.register adds others, and a folder of class folders, a .csv, an .npz or a .wav of your own is "
-        "loaded by its path"
+        "a folder of class folders, a .csv, an .npz or a .wav of your own is loaded by its path, and "
+        + imports.adding("apical.data.register")
     )
     raise InvalidArgumentError(unknown("data set", name, RECIPES, more))
 

@@ -14,7 +14,7 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
-from apical import trust
+from apical import imports, trust
 from apical.errors import ApicalError, InvalidArgumentError, unknown
 from apical.limits import limit, raise_it
 from apical.nn import Unit, initialise_
@@ -117,7 +117,7 @@ def find(name: str) -> Network:
             f"unknown network {name!r}: name {known.strip()!r} alone, its dimensions go beside it: "
             f"dims = {{ {dims} }} in the part of a study file"
         )
-    more = "apical.models.register adds others, and 'package.module:factory' names a function of your own"
+    more = f"'package.module:factory' names a function of your own, and {imports.adding('apical.models.register')}"
     raise InvalidArgumentError(unknown("network", name, names(), more))
 
 

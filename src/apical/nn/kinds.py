@@ -13,7 +13,7 @@ from importlib import import_module
 from math import erfc, exp, isfinite, log, pi, sqrt
 from typing import Any, Literal
 
-from apical import notation, trust
+from apical import imports, notation, trust
 from apical.errors import DtypeError, InvalidArgumentError, unknown
 
 Scope = Literal["network", "layer", "channel"]
@@ -340,6 +340,7 @@ __all__ = [
     "color",
     "family",
     "find",
+    "foreign",
     "get",
     "label",
     "names",
@@ -347,6 +348,7 @@ __all__ = [
     "parse",
     "register_unit",
     "stackable",
+    "unregistered",
 ]
 
 _REGISTERED: dict[str, Kind] = {}
@@ -360,10 +362,15 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Kind | None:
-    """The kind of that name, or of that class of torch; None where it is not known. Nothing is imported for it."""
+    """The kind of that name, or of that class of torch; None where it is not known. Nothing is imported for it.
+
+    `torch.nn:Mish` is the kind mish, so that trials of both are the same, unless somebody has redefined mish.
+    """
     if name == WRITTEN_OUT.name:
         return WRITTEN_OUT
     kind = _REGISTERED.get(name) or PAPER.get(name) or OTHERS.get(name) or _LOCAL.get(name)
+    if kind is None and (own := _places().get(name)) not in _REGISTERED:
+        kind = PAPER.get(own or "") or OTHERS.get(own or "")
     if kind is None and (alias := _aliases().get(str(name).removeprefix("torch.").removeprefix("nn."))):
         kind = get(alias)
     return kind
@@ -379,9 +386,27 @@ def find(name: str) -> Kind:
             trust.require("unit", name)
         kind = _imported(name)
     if kind is None:
-        more = "pyramidal(basal=..., apical=...) joins two, 'package.module:activation' and register_unit add your own"
-        raise InvalidArgumentError(unknown("unit", name, names(), more))
+        more = "pyramidal(basal=..., apical=...) joins two, 'package.module:activation' names one of yours, and "
+        raise InvalidArgumentError(unknown("unit", name, names(), more + imports.adding("register_unit")))
     return kind
+
+
+def unregistered(text: str) -> tuple[str, ...]:
+    """The names in a unit's text that are no kind in this process; whoever registers them may not be imported yet."""
+    name, given = parse(text)
+    branches = [parse(str(given[branch]))[0] for branch in ("basal", "apical") if branch in given]
+    used = branches if name == WRITTEN_OUT.name else [name]
+    return tuple(own for own in used if ":" not in own and get(own) is None)
+
+
+def foreign(*texts: str) -> tuple[str, ...]:
+    """Each `package.module:name` in units that brings code: all but classes of modules that are imported already."""
+    places = trust.named(*texts)
+    if not places:
+        return ()
+    from apical.nn import building  # noqa: PLC0415  torch
+
+    return tuple(place for place in places if not building.is_loaded(place))
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
@@ -571,6 +596,16 @@ def _aliases() -> dict[str, str]:
         own = [kind.build.partition(":")[2]] if isinstance(kind.build, str) and kind.form != "function" else []
         known |= dict.fromkeys((*own, *kind.aliases), kind.name)
     return known
+
+
+@cache
+def _places() -> dict[str, str]:
+    """The names of kinds by the places of their classes, as people write torch's and as classes state them."""
+    known: dict[str, str] = {}
+    for kind in (*PAPER.values(), *OTHERS.values()):
+        own = [kind.build] if isinstance(kind.build, str) and kind.form != "function" else []
+        known |= dict.fromkeys((*own, *(f"torch.nn:{alias}" for alias in kind.aliases)), kind.name)
+    return known | {place.replace("torch.nn:", "torch.nn.modules.activation:"): own for place, own in known.items()}
 
 
 @cache

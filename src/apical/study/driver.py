@@ -30,7 +30,7 @@ from apical.study.state import Progress, measure, snapshot
 from apical.train import Execution, TrialSpec, devices, stack_bytes, why_alone
 from apical.train.session import build, dims_for, evaluation_batch
 from apical.train.trial import open_data
-from apical.trust import allowed, decide, remember
+from apical.trust import allowed, decide, named, permits, remember
 
 POLL: Final = 0.5
 """Seconds at most between two looks at the workers."""
@@ -70,7 +70,7 @@ def run(
     """
     folder, options = Path(directory or Path(HOME) / study.name), options or Options()
     how = execution or Execution(threads=options.cpus)
-    decide(folder / STUDY, study.modules(), trust=trust)
+    decide(folder / STUDY, study.modules(loaded=False), trust=trust)
     study = study.enable().described()
     find(engine).check(options)
     if partial:
@@ -78,7 +78,7 @@ def run(
     check_data(study, how)
     store = open_for(study, folder, tune_trials, limits=limits)
     with suppress(OSError):  # a home that cannot be written remembers nothing
-        remember(folder / STUDY, study.modules())
+        remember(folder / STUDY, filter(permits, study.modules()))
     store.record_command()
     size = stack_size(study, how, stack=stack, memory=memory)
     planned = plan(study.model_copy(update={"stack": size}), tune_trials=store.header.tune_trials)
@@ -88,7 +88,7 @@ def run(
             execution=how,
             limits=limits or Limits(),
             imports=study.imports,
-            trusted=allowed(),
+            trusted=(*allowed(), *named(*(row.unit for row in study.rows))),  # of what is imported here already, too
         )
         with _terminating(), _started(engine, context, options) as workers:
             Driver(planned, store, workers, progress=progress, in_turn=not stack).drive()

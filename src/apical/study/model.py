@@ -125,7 +125,10 @@ class Row(_Frozen):
 
 
 class Group(_Frozen):
-    """Rows that are compared with each other, by name, within each part; tests are against `baseline`."""
+    """Rows that are compared with each other, by name, within each part.
+
+    Tests are against `baseline` or, where the study trains no row of that name, the first of the group that it trains.
+    """
 
     name: Slug
     title: Text
@@ -247,7 +250,7 @@ class Study(_Frozen):
         """What a row is tested against: its group's baseline in the same part; None for the baseline itself."""
         if row.group is None:
             return None
-        key = f"{row.part}/{self.group(row.group).baseline}"
+        key = f"{row.part}/{self._baselines[self.group(row.group).name]}"
         return None if key == row.key else self._rows.get(key)
 
     def place(self, row: Row) -> float | None:
@@ -259,6 +262,12 @@ class Study(_Frozen):
         """The rows that are not quoted."""
         return tuple(row for row in self.rows if not row.quoted)
 
+    @property
+    def pairs(self) -> tuple[tuple[Row, Row], ...]:
+        """The rows that are compared, each with what it is compared with."""
+        pairs = ((row, self.baseline(row)) for row in self.trained)
+        return tuple((row, base) for row, base in pairs if base is not None and not base.quoted)
+
     def metric(self, name: str) -> Metric:
         """The facts of a metric: a built-in or registered one, or else one that the study was made with."""
         stored = {facts.name: facts for facts in self.metrics}
@@ -266,10 +275,14 @@ class Study(_Frozen):
             return Metric(**stored[name].model_dump())
         return metrics.find(name)
 
-    def modules(self, *, networks: bool = True) -> tuple[str, ...]:
-        """The modules whose code this study names; those of its `networks` are needed to train, not to read."""
+    def modules(self, *, networks: bool = True, loaded: bool = True) -> tuple[str, ...]:
+        """The modules whose code this study names; those of its `networks` are needed to train, not to read.
+
+        Without `loaded`, units that are classes of modules imported already are left out: they bring no code.
+        """
         models = [part.model for part in self.parts] if networks else []
-        places = trust.named(*models, *(row.unit for row in self.rows))
+        units = (trust.named if loaded else kinds.foreign)(*(row.unit for row in self.rows))
+        places = (*trust.named(*models), *units)
         return tuple(dict.fromkeys([*self.imports, *(place.partition(":")[0] for place in places)]))
 
     def enable(self) -> Self:
@@ -291,7 +304,7 @@ class Study(_Frozen):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A changed study; what was worked out for this one does not go with it."""
         copied = super().model_copy(update=update, deep=deep)
-        for name in ("digest", "_parts", "_rows"):
+        for name in ("digest", "_parts", "_rows", "_baselines"):
             copied.__dict__.pop(name, None)
         return copied
 
@@ -326,6 +339,13 @@ class Study(_Frozen):
     @cached_property
     def _rows(self) -> dict[str, Row]:
         return {row.key: row for row in self.rows}
+
+    @cached_property
+    def _baselines(self) -> dict[str, str]:
+        """By group, the name of the row that its rows are tested against."""
+        trained = dict.fromkeys(row.name for row in self.trained)
+        first = {row.group: row.name for row in reversed(self.trained)}
+        return {g.name: g.baseline if g.baseline in trained else first.get(g.name, g.baseline) for g in self.groups}
 
 
 def _found(what: str, name: str, there: Mapping[str, T]) -> T:

@@ -188,7 +188,7 @@ def opened(directory: str | Path, *, trust: bool = False) -> tuple[Store, Plan]:
     """The directory, and the plan of the study in it."""
     store = Store.open(directory)
     study = store.study
-    decide(store.directory / STUDY, study.modules(networks=False), trust=trust)
+    decide(store.directory / STUDY, study.modules(networks=False, loaded=False), trust=trust)
     return store, plan(study, tune_trials=store.header.tune_trials)
 
 

@@ -25,7 +25,7 @@ from apical.limits import BOUNDS
 from apical.train import assessment, checkpoint, devices, losses, metrics
 from apical.train.checkpoint import copy_into
 from apical.train.loop import collect
-from apical.train.result import TrialResult, check_outputs
+from apical.train.result import TrialResult, check_outputs, require_registered
 from apical.train.session import Feed, build, evaluation_batch
 from apical.train.trial import allow_spec, open_data
 
@@ -84,6 +84,7 @@ def evaluate(trial: TrialResult | str | Path, *, trust: bool = False) -> TestRes
     if result.state == "stopped":
         raise CheckpointError(f"the trial in {result.directory} is not finished: run it again to continue it")
     folder = result.directory
+    require_registered(folder, result.spec.as_dict(), "model", "data")
     _open_once(folder, files.sha256(result.weights))
     how = replace(result.execution, devices=1, strategy="auto", compile=False)
     source = assessment.surrogate(result.spec, how)
@@ -174,6 +175,7 @@ class Prediction:
 def network_of(result: TrialResult) -> nn.Module:
     """The model that a trial keeps, on the CPU, in evaluation mode."""
     _check_input(result)
+    require_registered(result.directory, result.spec.as_dict(), "model")
     stored = checkpoint.load(result.weights)
     with _as_stored(result):
         network = build(result.spec, result.input["dims"])

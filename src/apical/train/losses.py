@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from apical import imports
 from apical.errors import InvalidArgumentError, TrainingError, unknown
 from apical.train.metrics import Task, check_name
 
@@ -213,7 +214,7 @@ def find(name: str) -> Loss:
     """The loss of that name."""
     loss = _BUILT_IN.get(name) or _REGISTERED.get(name)
     if loss is None:
-        raise InvalidArgumentError(unknown("loss", name, names(), "apical.train.register_loss adds others"))
+        raise InvalidArgumentError(unknown("loss", name, names(), imports.adding("register_loss")))
     return loss
 
 

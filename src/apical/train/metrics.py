@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from apical import imports
 from apical.errors import InvalidArgumentError, TrainingError, unknown
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ def find(name: str) -> Metric:
     """
     metric = get(name)
     if metric is None:
-        raise InvalidArgumentError(unknown("metric", name, names(), "apical.train.register_metric adds others"))
+        raise InvalidArgumentError(unknown("metric", name, names(), imports.adding("register_metric")))
     return metric
 
 

@@ -2,16 +2,21 @@
 
 import json
 import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apical import files
 from apical.errors import CheckpointError, InvalidArgumentError, UntrustedError
+from apical.nn import kinds
+from apical.train import losses, metrics
 from apical.train.spec import Execution, TrialSpec
 from apical.trust import grant, named
 
@@ -201,7 +206,12 @@ class TrialResult:
             check_result(values)
             if trust:
                 grant(*named(values["spec"].get("model"), values["spec"].get("unit")))
-            return cls.of(folder, values, TrialSpec.from_dict(values["spec"]))
+            given = values["spec"]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _damaged(path, error) from error
+        require_registered(path, given, "unit", "loss", "metric")
+        try:
+            return cls.of(folder, values, TrialSpec.from_dict(given))
         except CheckpointError:
             raise
         except UntrustedError as error:
@@ -220,7 +230,52 @@ class TrialResult:
 
 
 def _damaged(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{path} is damaged ({files.one_line(error)})")
+    return CheckpointError(f"{path} is damaged ({shorten(str(error), 200, placeholder=' ...')})")
+
+
+def require_registered(place: object, spec: Mapping[str, Any], *names: str) -> None:
+    """Refuse a spec whose unit, loss, metric, model or data nothing in this process registers: it is not damaged.
+
+    What is no name at all passes: the check of the spec itself says what is wrong with it.
+    """
+    for name in names:
+        value = spec.get(name)
+        for missing in _UNREGISTERED[name](value) if isinstance(value, str) else ():
+            what = {"model": "network", "data": "data set or folder"}.get(name, name)
+            raise InvalidArgumentError(
+                f"{place} names the {what} {missing!r:.100}, which is not known here: if a module of yours registers "
+                "it, name the module with --import MODULE (in Python: import it first)"
+            )
+
+
+def _no_kind(text: str) -> tuple[str, ...]:
+    try:
+        return kinds.unregistered(text)
+    except InvalidArgumentError:
+        return ()
+
+
+def _no_network(name: str) -> tuple[str, ...]:
+    from apical.models.registry import names  # noqa: PLC0415  torch
+
+    return () if ":" in name or name in names() else (name,)
+
+
+def _no_data(name: str) -> tuple[str, ...]:
+    from apical.data.registry import RECIPES  # noqa: PLC0415  torch
+
+    path = re.fullmatch(r"\w[\w-]*", name) is None or Path(name).exists()  # which `apical.data` looks at itself
+    return () if path or name in RECIPES else (name,)
+
+
+_UNREGISTERED: dict[str, Callable[[str], tuple[str, ...]]] = {
+    "unit": _no_kind,
+    "loss": lambda name: () if name in losses.names() else (name,),
+    "metric": lambda name: () if name in metrics.names() else (name,),
+    "model": _no_network,
+    "data": _no_data,
+}
+"""By the field of a spec: the names in it that nobody has registered."""
 
 
 def stored_spec(directory: str | Path) -> TrialSpec:
@@ -228,8 +283,13 @@ def stored_spec(directory: str | Path) -> TrialSpec:
     path = Path(directory) / SPEC
     if not path.is_file():
         raise CheckpointError(f"{directory} is not the folder of a trial: it has no {SPEC}")
+    text, given = files.read_text(path), None
+    with suppress(ValueError):  # from_json says what is wrong
+        given = files.parse_json(text)
+    if isinstance(given, dict):
+        require_registered(path, given, *_UNREGISTERED)
     try:
-        return TrialSpec.from_json(files.read_text(path))
+        return TrialSpec.from_json(text)
     except UntrustedError as error:
         raise UntrustedError(f"{path}: {error}") from error
     except InvalidArgumentError as error:

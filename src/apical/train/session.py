@@ -323,6 +323,11 @@ def build(spec: TrialSpec, dims: Mapping[str, Any], train: Split | None = None) 
     depend on data look at the first samples of `train`; without it they are not scaled.
     """
     find(spec.model)  # a spec may come from a file: its network must be allowed
+    with _size_of_data(spec):
+        return _built(spec, dims, train)
+
+
+def _built(spec: TrialSpec, dims: Mapping[str, Any], train: Split | None) -> nn.Module:
     if not spec.convert and models.takes_unit(spec.model):
         network = models.create(spec.model, spec.unit, seed=spec.seed, **dims)
         if train is not None and getattr(network, "initial_weights", "") == "data":
@@ -336,6 +341,20 @@ def build(spec: TrialSpec, dims: Mapping[str, Any], train: Split | None = None) 
     model = convert_(plain, models.unit_for(spec.model, spec.unit)).model
     initialise_(model, seed=spec.seed)
     return model
+
+
+@contextmanager
+def _size_of_data(spec: TrialSpec) -> Iterator[None]:
+    """What to do where a network refuses the size of the data's images, which the spec does not give."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        if "image_size" in spec.dims or not str(error).startswith("image_size"):
+            raise
+        raise InvalidArgumentError(
+            f"{error}, and those of {spec.data} are smaller: pad=N adds N pixels on each side (--set pad=N, or "
+            "training.pad = N in a study file)"
+        ) from error
 
 
 def dims_for(spec: TrialSpec, data: DataSet) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from apical import files
+from apical import files, imports
 from apical.errors import InvalidArgumentError, near, unknown
 from apical.limits import BOUNDS, COUNTS, TEXT
 from apical.nn import Unit
@@ -240,7 +240,9 @@ class TrialSpec(Record):
         object.__setattr__(self, "robustness", _assessments(self.robustness))
         losses.find(self.loss)
         if self.metric not in metrics.names():
-            raise InvalidArgumentError(unknown("metric", self.metric, metrics.names()))
+            raise InvalidArgumentError(
+                unknown("metric", self.metric, metrics.names(), imports.adding("register_metric"))
+            )
         _one_of("optimiser", self.optimiser, OPTIMISERS)
         _one_of("precision", self.precision, PRECISIONS)
         _check_evolution(self)

@@ -237,10 +237,11 @@ def checked(document: Document) -> StudyTable:
 
 
 def _modules(document: Document) -> list[str]:
-    """The modules whose code a study file names."""
+    """The modules whose code a study file names, but for units that are classes of modules imported already."""
     listed = [name for name in _list(document.values.get("imports")) if isinstance(name, str)]
     tables = [_table(item) for key in ("parts", "rows") for item in _list(document.values.get(key))]
-    places = named(*(str(table.get(key, "")) for table in tables for key in ("model", "unit")))
+    units = kinds.foreign(*(str(table.get("unit", "")) for table in tables))
+    places = (*named(*(str(table.get("model", "")) for table in tables)), *units)
     return list(dict.fromkeys([*listed, *(place.partition(":")[0] for place in places)]))
 
 
@@ -263,9 +264,22 @@ def _field_fault(document: Document, item: Any) -> Fault:
         message = "there is no such field" + (f": did you mean {close[0]!r}?" if close else "")
     elif item["type"] == "missing":
         message = "it is missing"
+    elif item["type"] == "string_pattern_mismatch":  # all patterns are those of names
+        message = f"{item['input']!r:.60} is not a name: {_SLUGS}{_meant(document, path, item['input'])}"
     elif item["type"] != "value_error":
         message = f"{message[0].lower()}{message[1:]}, not {item['input']!r:.60}"
     return Fault(document.where(path), message)
+
+
+_SLUGS = "use lower-case letters, digits, '.', '_' and '-', with a letter or digit first"
+
+
+def _meant(document: Document, path: KeyPath, given: str) -> str:
+    """A new name as it may be written, or the part, row or group that a reference may mean; "" if there is none."""
+    there = [str(_table(i).get("name")) for key in ("parts", "groups") for i in _list(document.values.get(key))]
+    there += map(row_name, _list(document.values.get("rows")))
+    close = slug(given)
+    return f"; did you mean {close!r}?" if close in there or (close and path[-1] == "name") else ""
 
 
 @dataclass(frozen=True)
@@ -419,12 +433,40 @@ def _rate_faults(sound: _Sound, path: KeyPath) -> Messages:
 
 
 def _group_faults(sound: _Sound) -> Messages:
-    """A group of the study's own needs its baseline; the usual ones do without where it is not compared."""
+    """A group of the study's own needs its baseline and rows; each row that is kept is in a group, if there are any."""
     rows = [row_name(row) for row in _list(sound.values.get("rows"))]
     for i in sound.steps("groups"):
         baseline = sound("groups", i, "baseline")
         if baseline and baseline not in rows:
             yield ("groups", i, "baseline"), f"no row is called {baseline!r}: {_there(rows)}"
+    groups = [sound("groups", i, "name") for i in sound.steps("groups")]
+    if all(groups):
+        yield from _member_faults(sound, rows, groups)
+
+
+def _member_faults(sound: _Sound, rows: Sequence[str], groups: Sequence[str]) -> Messages:
+    """Where a study has groups of its own, each row that is kept is in one, and each has a row that is trained."""
+    only = sound("only_rows", default=["*"]) or ["*"]
+    trained = [i for i in sound.steps("rows") if groups and not sound("rows", i, "quoted")]
+    members = {i: _group_of(sound, i, groups) for i in trained}
+    loose = [i for i in trained if members[i] == "" and _kept(rows[i], only)]
+    if loose:
+        names, write = ", ".join(dict.fromkeys(rows[i] for i in loose)), " or ".join(f'group = "{g}"' for g in groups)
+        yield ("rows", loose[0]), f"in no group, and compared with nothing: {names}; write {write} in each of these"
+    elif None not in members.values():
+        for i, group in enumerate(groups):
+            if group not in members.values():
+                said = f'no row is in group {group!r}: write group = "{group}" in those that it compares'
+                yield ("groups", i), f"{said}, or remove it; {_there([rows[k] for k in trained])}"
+
+
+def _group_of(sound: _Sound, i: int, groups: Sequence[str]) -> str | None:
+    """The group that a row names, or that of its kind; "" if the study has none such, None where the row is wrong."""
+    unit, given = sound("rows", i, "unit"), sound("rows", i, "group", default="")
+    if not unit or given is None or (given and given not in groups):
+        return None
+    own = given or Unit.parse(unit).descriptor.group
+    return own if own in groups else ""
 
 
 def _metric_faults(sound: _Sound, name: str, patterns: Sequence[str]) -> Messages:
