@@ -83,6 +83,46 @@ def test_each_layer_of_a_loop_has_a_branch_of_its_own() -> None:
     assert torch.allclose(model(X), x, atol=1e-6)
 
 
+class Again(Residual):
+    """One layer that runs several times, in a loop or in a method."""
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return self.act(self.layers[0](x))  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        a = self.hidden(x) if mask is None else self.hidden(x) * mask
+        return self.hidden(a) + a
+
+
+class InTurn(Residual):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        for layer in (self.layers[0], self.layers[1], self.layers[0]):
+            x = self.act(layer(x))
+            if mask is not None:
+                x = x * mask
+        return x
+
+
+@pytest.mark.parametrize("inputs", [None, X])
+@pytest.mark.parametrize(("kind", "count", "rows"), [(Again, 1, 2), (InTurn, 2, 3)])
+def test_a_layer_that_runs_several_times_has_one_branch(
+    kind: Any, count: int, rows: int, inputs: Tensor | None, tmp_path: Path
+) -> None:
+    model = kind(nn.ReLU(), depth=count)
+    original = copy.deepcopy(model)
+    report = apical.convert_(model, "pynada(alpha=0.3,c=1)", example_inputs=inputs, keep_function=True)
+    assert len(report.converted) == rows
+    assert len([name for name, p in model.named_parameters() if "apical" in name and p.dim() == 2]) == count
+    for arguments in ((X,), (X, torch.rand(4, 6))):
+        assert torch.allclose(model(*arguments), original(*arguments), atol=1e-6)
+    report.save(tmp_path / "c.json")
+    fresh = kind(nn.ReLU(), depth=count)
+    apical.convert.load(fresh, tmp_path / "c.json")
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(fresh(X), model(X))
+    assert torch.equal(report.undo()(X), original(X))
+
+
 class FirstOnly(Residual):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         h = self.layers[0](x) if mask is None else self.layers[0](x) * mask

@@ -98,6 +98,9 @@ class Application:
         if decision.form == "swap":
             return self._activation(decision)
         assert affine is not None
+        for other in self._sharing(decision):  # one call of one layer, which runs several times
+            if other in self.made and (other.affine, other.norm) == (affine, norm):
+                return self.made[other]
         if decision.form in ("branch", "wire"):
             channels, dim = width(affine)
             basal, apical = self.layers.branches(channels, dim=dim)
@@ -206,28 +209,26 @@ class Application:
         site, wired, neuron = decision.site, self.made[decision], self.placed(decision)
         assert isinstance(wired, WiredNeuron)
         assert decision.affine is not None
-        self._hook(decision.affine, Tap(wired.wire), with_kwargs=True)
-        if decision.norm is not None and decision.norm is not site.owner.module:
-            self._hook(decision.norm, NormTap(wired.wire), with_kwargs=True)
-        self._enclose(wired.wire, decision.affine, site.owner.module)
+        others = self._sharing(decision)
+        if decision is next(other for other in others if self.made[other] is wired):
+            self._hook(decision.affine, Tap(wired.wire), with_kwargs=True)
+            if decision.norm is not None and decision.norm is not site.owner.module:
+                self._hook(decision.norm, NormTap(wired.wire), with_kwargs=True)
+            self._enclose(wired.wire, decision.affine, site.owner.module)
         if takes_slot(self.network, self.sites, site):
             assert site.module is not None
             self._put(site, site.module, neuron)
-        elif (others := self._sharing(decision))[1:]:
-            if decision is others[0]:  # one call for all of them
-                several: nn.Module = WiredNeurons([self.made[other] for other in others])
+        elif decision is others[0]:  # one call for all of them
+            neurons = list(dict.fromkeys(self.made[other] for other in others))
+            if neurons[1:]:
                 again = not self._read_again.isdisjoint(other.site for other in others)
-                self._call_neuron(site, InPlace(several) if again else several)
-        else:
-            self._call_neuron(site, neuron)
-
-    def _call_neuron(self, site: Site, neuron: nn.Module) -> None:
-        self._call(site, self.surgery.add(site.owner.module, f"{site.target.replace('.', '_')}_neuron", neuron))
+                neuron = InPlace(WiredNeurons(neurons)) if again else WiredNeurons(neurons)
+            self._call(site, self.surgery.add(site.owner.module, f"{site.target.replace('.', '_')}_neuron", neuron))
 
     def _sharing(self, decision: Decision) -> list[Decision]:
         """The decisions about activations that one call in the source runs, as in a loop over layers."""
         site = decision.site
-        if not site.owner.keeps_code or site.place is None:
+        if decision.form != "wire" or not site.owner.keeps_code or site.place is None:
             return [decision]
         return [
             d for d in self.decisions if d.form == "wire" and (d.site.owner, d.site.place) == (site.owner, site.place)
