@@ -323,8 +323,10 @@ class Picks(Calls):
         return self.act(self.b(picked(self.a(x), name)))  # type: ignore[no-any-return]
 
 
-def test_of_a_table_only_what_was_picked_counts() -> None:
+def test_of_a_table_only_what_was_picked_counts(tmp_path: Path) -> None:
     report = apical.convert_(Picks(), "ada", example_inputs=X)
+    report.save(tmp_path / "c.json")
+    apical.convert.load(Picks(), tmp_path / "c.json")
     assert sorted(row.kind for row in report.rows if row.asked) == ["relu", "silu"]
     asleep = [row for row in report.kept if not row.asked]
     assert {"relu", "hardswish"} <= {row.kind for row in asleep}

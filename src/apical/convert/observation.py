@@ -149,6 +149,8 @@ class Observation:
     """The layers of torch that ran and apply an activation in their own code."""
     operators: list[Site] = field(default_factory=list)
     """Operators that are not linear, and that are no part of an activation."""
+    asleep: list[Site] = field(default_factory=list)
+    """Activations of a table that were not picked."""
 
     @property
     def counted(self) -> set[Site]:
@@ -157,8 +159,8 @@ class Observation:
 
     @property
     def counting(self) -> set[str]:
-        """Their names, for the record; modules stay listed."""
-        return {site.name for site in self.counted if site.module is None}
+        """Their names, and those of what was not picked, for the record; modules stay listed."""
+        return {site.name for site in (*self.counted, *self.asleep) if site.module is None}
 
     def inputs(self, site: Site) -> str:
         """What an activation was called with, for its row."""
@@ -181,11 +183,11 @@ class Observation:
     def awake(self, sites: list[Site]) -> list[Site]:
         """The sites without those of a table that were not picked when the model ran, which are listed as such."""
         picked = f"it is {PICKED} ({OF_TABLE}"
-        asleep = [site for site in sites if site not in self.calls and str(site.fixed).startswith(picked)]
-        for site in asleep:
+        self.asleep = [site for site in sites if site not in self.calls and str(site.fixed).startswith(picked)]
+        for site in self.asleep:
             site.fixed = f"{site.fixed}; it did not run on example_inputs"
-        self.network.dormant += asleep
-        return [site for site in sites if site not in asleep]
+        self.network.dormant += self.asleep
+        return [site for site in sites if site not in self.asleep]
 
     def _has_run(self, site: Site) -> bool:
         """Whether an operator ran where a site stands."""
