@@ -123,6 +123,76 @@ def test_a_layer_that_runs_several_times_has_one_branch(
     assert torch.equal(report.undo()(X), original(X))
 
 
+class AllFirst(Residual):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        sums = [layer(x) + (x if mask is None else mask) for layer in self.layers]
+        return torch.stack([self.act(h) for h in sums]).sum(0)
+
+
+class Samples(Residual):
+    """One output of a layer, activated several times."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        h = self.layers[0](x) if mask is None else self.layers[0](x) * mask
+        return torch.stack([self.act(h * 1.0) if mask is not None else self.act(h) for _ in range(3)]).sum(0)
+
+
+@pytest.mark.parametrize("inputs", [None, X])
+@pytest.mark.parametrize("kind", [AllFirst, Samples])
+def test_a_loop_that_does_not_activate_each_layer_at_once_is_kept(kind: Any, inputs: Tensor | None) -> None:
+    model = kind(nn.ReLU())
+    expected = model(X)
+    with pytest.raises(apical.errors.ConversionError, match="runs several times"):
+        apical.convert_(model, "pynada", example_inputs=inputs)
+    assert torch.equal(model(X), expected)
+
+
+class Skips(Residual):
+    """A layer that may not be activated."""
+
+    def forward(self, x: Tensor, linear: int | None = None) -> Tensor:
+        for i, layer in enumerate(self.layers):
+            z = layer(x)
+            x = x + z if i == linear else self.act(z + x)
+        return x
+
+
+def test_a_layer_that_left_its_call_makes_the_next_neuron_say_so() -> None:
+    model = Skips(nn.ReLU(), depth=2)
+    assert len(apical.convert_(model, "pynada").converted) == 2
+    model(X)
+    model(X, 1)
+    with pytest.raises(RuntimeError, match="after 2 calls of the layer before it"):
+        model(X, 0)
+    model(X)
+
+
+class Unshown(Residual):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        for layer in self.layers:
+            x = self.act(layer(x)) if mask is None else self.act(layer(x) * mask)
+        return x
+
+
+def test_a_call_that_no_graph_shows_has_one_row_of_its_own(tmp_path: Path) -> None:
+    model = Unshown(nn.ReLU(), depth=2)
+    report = apical.convert_(model, "pynada", example_inputs=X)
+    assert [(row.name, row.converted) for row in report.rows] == [
+        ("act", True), ("act (call 2)", True), ("act (call 3)", False)
+    ]  # fmt: skip
+    report.save(tmp_path / "c.json")
+    apical.convert.load(Unshown(nn.ReLU(), depth=2), tmp_path / "c.json")
+
+
+def test_the_basal_activation_of_wired_neurons_stays() -> None:
+    model = Residual(nn.ReLU())
+    apical.convert_(model, "pynada")
+    expected = model(X)
+    with pytest.raises(apical.errors.ConversionError, match="apical's already"):
+        apical.convert_(model, "ada", example_inputs=X)
+    assert torch.equal(model(X), expected)
+
+
 class FirstOnly(Residual):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         h = self.layers[0](x) if mask is None else self.layers[0](x) * mask

@@ -50,6 +50,10 @@ class Wire:
             self.calls = self.calls[-1:]
         self.calls.append((arguments, output))
 
+    def made(self, value: Tensor) -> bool:
+        """Whether a call that no neuron has taken yet made this very tensor."""
+        return any(_is_same(value, made) for _, made in self.calls)
+
     def take(self, value: Tensor) -> Arguments:
         """What the layer was called with to make `value`: in its only call, or the one that made this very tensor."""
         calls = self.calls
@@ -160,15 +164,15 @@ class WiredNeurons(nn.ModuleList):
     """The neurons of one call that runs for several layers in turn, as in a loop: the layer that ran decides."""
 
     def forward(self, input: Tensor, copied: Tensor | None = None) -> Tensor:
-        neurons: list[Any] = [neuron for neuron in self if neuron.wire.calls]  # type: ignore[union-attr]
-        if len(neurons) > 1:
-            value = input if copied is None else copied
-            neurons = [n for n in neurons if any(_is_same(value, made) for _, made in n.wire.calls)]
-        if len(neurons) != 1:
-            for neuron in self:
-                neuron.wire.calls = []  # type: ignore[union-attr]
-            raise RuntimeError(MISSED if not neurons else _ambiguous(len(neurons)))
-        return neurons[0](input, copied)  # type: ignore[no-any-return]
+        waiting: list[Any] = [neuron for neuron in self if neuron.wire.calls]  # type: ignore[union-attr]
+        value = input if copied is None else copied
+        own = waiting if len(waiting) == 1 else [n for n in waiting if n.wire.made(value)]
+        if len(own) == 1:
+            return own[0](input, copied)  # type: ignore[no-any-return]
+        calls = sum(len(neuron.wire.calls) for neuron in waiting)
+        for neuron in waiting:
+            neuron.wire.calls = []
+        raise RuntimeError(_ambiguous(calls) if calls else MISSED)
 
 
 class InPlace(nn.Module):

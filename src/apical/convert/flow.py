@@ -27,6 +27,7 @@ from torch.fx.node import map_arg
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils._pytree import tree_leaves
 
+from apical.convert.branch import WiredNeuron
 from apical.convert.formula import (
     FORMULA,
     Formula,
@@ -418,6 +419,11 @@ class FlowGraph:
     def slots(self, module: nn.Module) -> int:
         """The number of places that hold a module."""
         return sum(child is module for parent in self.model.modules() for child in parent._modules.values())
+
+    @cached_property
+    def basal(self) -> set[int]:
+        """The activations that are the basal ones of wired neurons, by id."""
+        return {id(module.basal) for module in self.model.modules() if isinstance(module, WiredNeuron)}
 
     @cached_property
     def frozen_copies(self) -> dict[int, nn.Module]:

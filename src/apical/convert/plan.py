@@ -100,8 +100,11 @@ def decide(
         decided = _alike(decided, set(chosen) - set(accepted))
         if unit.scope == "channel":
             decided = [_with_channels(decision) for decision in decided]
-        again = [decision.site for decision in decided if id(decision.site.module) in decision.site.owner.unseen]
-        others = [replace(site, call=site.call + 1, nodes={}, starts={}, members=set()) for site in again]
+        last: dict[tuple[Traced, int], Site] = {}
+        for site in (decision.site for decision in decided if id(decision.site.module) in decision.site.owner.unseen):
+            known = last.setdefault((site.owner, id(site.module)), site)
+            last[site.owner, id(site.module)] = max(known, site, key=lambda each: each.call)
+        others = [replace(s, call=s.call + 1, nodes={}, starts={}, members=set()) for s in last.values()]
         decided += [Decision(site, "keep", "its forward calls it where no graph shows it") for site in others]
         sites = [*sites, *others]
     else:
@@ -140,11 +143,36 @@ def _settled(network: FlowGraph, sites: list[Site], decisions: list[Decision]) -
 
 
 def _alike(decisions: list[Decision], left: set[Site]) -> list[Decision]:
-    """Keep a call that runs several times, as in a loop, unless each time one layer feeds it: its code is one."""
-    places = {spot for d in decisions if d.form != "wire" and (spot := _spot(d.site)) is not None}
-    places |= {spot for site in left if (spot := _spot(site)) is not None}
-    reason = "its call in the source runs several times, and no affine layer feeds it in each of them"
-    return [Decision(d.site, "keep", reason) if d.form == "wire" and _spot(d.site) in places else d for d in decisions]
+    """Keep a call that runs several times, as in a loop, unless it follows its own layer each time: its code is one."""
+    runs: dict[Any, list[Decision]] = {}
+    for decision in decisions:
+        runs.setdefault(_spot(decision.site), []).append(decision)
+    mixed = {_spot(site) for site in left} | {_spot(d.site) for d in decisions if d.form != "wire"}
+    kept: dict[Decision, Decision] = {}
+    for spot, own in runs.items():
+        if spot is not None and spot in mixed:
+            reason = "its call in the source runs several times, and no affine layer feeds it in each of them"
+        elif spot is not None and own[1:] and not _each_after_its_layer(own):
+            reason = "its call in the source runs several times, and not each time right after its layer"
+        else:
+            continue
+        kept |= {d: Decision(d.site, "keep", reason) for d in own if d.form == "wire"}
+    return [kept.get(d, d) for d in decisions]
+
+
+def _each_after_its_layer(decisions: list[Decision]) -> bool:
+    """Whether between each run of a call and the layer that feeds it there runs no layer of another."""
+    owner = decisions[0].site.owner
+    for mode, graph in owner.graphs.items():
+        layers = [d.feeds[mode].affine for d in decisions if mode in d.feeds]
+        if len(layers) < len(decisions) or any(layer.above for layer in layers):
+            return False
+        places = {node: k for k, node in enumerate(graph.nodes)}
+        ran = sorted((places[layer.trail[0][1] if layer.trail else layer.node], "layer") for layer in layers)
+        activated = [(places[d.site.nodes[mode]], "activation") for d in decisions]
+        if [what for _, what in sorted(ran + activated)] != ["layer", "activation"] * len(decisions):
+            return False
+    return True
 
 
 def _spot(site: Site) -> tuple[Traced, Place] | None:
@@ -246,6 +274,8 @@ def _with_channels(decision: Decision) -> Decision:
 
 def is_basal(network: FlowGraph, site: Site) -> bool:
     """Whether an apical branch is added to this activation already."""
+    if id(site.module) in network.basal:
+        return True
     for node in site.nodes.values():
         for user in node.users:
             for other in user.all_input_nodes:
