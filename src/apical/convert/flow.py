@@ -863,7 +863,7 @@ class FlowGraph:
         """The affine layer that feeds `site` in this mode, or the reason why there is none."""
         start = site.starts.get(mode)
         if not isinstance(start, Node):
-            return "its input is not one tensor"
+            return "its input is not one tensor, or its call runs several times: make it a module"
         ends: list[str] = []
         feeds = list(self._search(Value(site.owner, start), mode, (), None, 0, ends))
         if any(feed.additions for feed in feeds):
