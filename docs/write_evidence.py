@@ -20,7 +20,6 @@ import csv
 import json
 import re
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -32,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from apical import report, stats, study
+from apical import stats, study
 from apical.models.registry import unit_for
 from apical.report import draw, figures, writing
 from apical.report.charts import Chart, Palette
@@ -65,7 +64,7 @@ RESULTS, TIMING, OPTIMISER, BY_TEST = (EVIDENCE / f"{name}.csv" for name in TABL
 CLAIMS, CALIBRATION, HISTORIES = (EVIDENCE / f"{name}.csv" for name in ("claims", "calibration", "histories"))
 SAMPLES = EVIDENCE / "samples.json"
 WAITING = EVIDENCE / "waiting"
-PAGES = (ROOT / "README.md", EVIDENCE / "index.md", EVIDENCE / "why.md")
+PAGES = (ROOT / "README.md", *(EVIDENCE / f"{name}.md" for name in ("index", "why", "calibration")))
 CONFIRMATORY = 1000
 """The first seed of the trials that the rule decides by; smaller ones were seen before it was written."""
 DRAW = re.compile(r"-draw-\d+")
@@ -89,6 +88,7 @@ def blocks() -> dict[str, str]:
     waiting = unready(recorded(trials))
     studied = ready(recorded(trials))
     deciding = decisive(studied)
+    calibrations = looked_at(_read(CALIBRATION), waiting) if CALIBRATION.is_file() else []
     return {
         "state": state(deciding, waiting),
         "headline": headline(deciding),
@@ -98,7 +98,8 @@ def blocks() -> dict[str, str]:
         "as-coded": as_coded(deciding),
         "likelihood": likelihood(deciding),
         "verdicts": by_subject(judgements_of(studied)),
-        "calibration": calibrated(looked_at(_read(CALIBRATION), waiting)) if CALIBRATION.is_file() else NOTHING_YET,
+        "calibration": calibrated(calibrations) if calibrations else NOTHING_YET,
+        "calibration-levels": calibration_levels(calibrations) if calibrations else NOTHING_YET,
         "xor": xor(trials),
         "cost": cost(timings),
         "studies": studies(trials),
@@ -944,36 +945,68 @@ def write_calibration(studies: Sequence[StudyResults]) -> None:
 
 
 def calibrated(trials: Sequence[Row]) -> str:
-    """Paired differences of each score over seeds, or over the means of draws: negative is better for the first."""
-    names = [n + s for n in SCORES for s in ("", " scaled")]
+    """Differences of each score over seeds, or over the means of draws: negative is better for the first."""
     rows = []
-    for study_name in dict.fromkeys(_names(trials)):
-        by_row: dict[str, dict[tuple[str, str], Row]] = {}
-        for t in (t for t in trials if t["study"] == study_name):
-            by_row.setdefault(DRAW.sub("", t["row"]), {})[t["row"].partition("/")[0], t["seed"]] = t
-        for key, own in by_row.items():
-            part, _, unit = key.partition("/")
-            base = by_row.get(f"{part}/{dict(COMPARED).get(unit)}")
-            seeds = sorted(own.keys() & base.keys()) if base else []
-            if len(seeds) > 1 and base:
-                gaps = [_gap(own, base, seeds, n) for n in names]
-                cells = [f"{g.mean:+.4f} ({g.low:+.4f} to {g.high:+.4f})".replace("-", "−") for g in gaps]
-                pair = f"`{unit}` − `{dict(COMPARED)[unit]}`"
-                draws = len({part for part, _ in seeds})
+    for name, part, own in _calibrated_parts(trials):
+        for unit, base in COMPARED:
+            seeds = sorted(own[unit].keys() & own[base].keys()) if own.keys() >= {unit, base} else []
+            if len(seeds) > 1:
+                cells = [_interval(*_gap(own, unit, base, seeds, score)) for score in CALIBRATED]
+                draws = len({draw for draw, _ in seeds})
                 count = f"{len(seeds)} ({draws} draws)" if draws > 1 else str(len(seeds))
-                rows.append((f"`{study_name}`", NAMES.get(part, part), pair, count, *cells))
-    made = table(("Study", "Network", "Pair", "Trials", *names), rows, right=range(3, 4 + len(names)))
-    return f"{made}\n\nOne line for each trial: [calibration.csv](calibration.csv)."
+                rows.append((f"`{name}`", NAMES.get(part, part), f"`{unit}` − `{base}`", count, *cells))
+    heads = ("Study", "Network", "Pair", "Trials", *CALIBRATED)
+    return table(heads, rows, right=range(3, len(heads)))
+
+
+def calibration_levels(trials: Sequence[Row]) -> str:
+    """Every row of every network with each score, mean and deviation over trials."""
+    rows = []
+    for name, part, own in _calibrated_parts(trials):
+        for unit, lines in own.items():
+            means = [stats.summarise([float(t[score]) for t in lines.values()]) for score in CALIBRATED]
+            cells = [f"{m.mean:.4f} ± {m.deviation:.4f}" for m in means]
+            rows.append((f"`{name}`", NAMES.get(part, part), f"`{unit}`", str(len(lines)), *cells))
+    heads = ("Study", "Network", "Row", "Trials", *CALIBRATED)
+    return table(heads, rows, right=range(3, len(heads)))
+
+
+CALIBRATED = [name + scaled for name in SCORES for scaled in ("", " scaled")]
+Scored = Mapping[str, Mapping[tuple[str, str], Row]]
+"""The lines of a network by its rows, then by draw and seed."""
+
+
+def _calibrated_parts(trials: Sequence[Row]) -> Iterator[tuple[str, str, Scored]]:
+    """Of each study each network, the draws of a corruption together."""
+    for name in dict.fromkeys(_names(trials)):
+        parts: dict[str, dict[str, dict[tuple[str, str], Row]]] = {}
+        for t in (t for t in trials if t["study"] == name):
+            draw, _, unit = t["row"].partition("/")
+            parts.setdefault(DRAW.sub("", draw), {}).setdefault(unit, {})[draw, t["seed"]] = t
+        for part, own in parts.items():
+            yield name, part, own
 
 
 def _gap(
-    own: Mapping[tuple[str, str], Row], base: Mapping[tuple[str, str], Row], keys: Iterable[tuple[str, str]], name: str
-) -> stats.Summary:
-    by_draw: dict[str, list[float]] = {}
-    for part, seed in keys:
-        by_draw.setdefault(part, []).append(float(own[part, seed][name]) - float(base[part, seed][name]))
-    several = [stats.summarise(gaps).mean for gaps in by_draw.values()]
-    return stats.summarise(several if len(several) > 1 else next(iter(by_draw.values())))
+    own: Scored, unit: str, base: str, keys: Sequence[tuple[str, str]], name: str
+) -> tuple[float, float, float]:
+    """The mean difference and its interval: the variance pooled over the network's rows, or that of means of draws."""
+    values = {
+        key: np.array([float(lines[k][name]) for k in keys]) for key, lines in own.items() if lines.keys() >= {*keys}
+    }
+    gaps = values[unit] - values[base]
+    draws = np.array([draw for draw, _ in keys])
+    if len({*draws}) > 1:
+        means = stats.summarise([float(gaps[draws == draw].mean()) for draw in dict.fromkeys(draws)])
+        return means.mean, means.low, means.high
+    pool = stats.pool(values)
+    pooled = pool if {unit, base} <= {*pool.rows} else None
+    found = stats.decide(values[unit], values[base], margin=1e-9, pooled=pooled)
+    return found.difference, found.low, found.high
+
+
+def _interval(middle: float, low: float, high: float) -> str:
+    return f"{middle:+.4f} ({low:+.4f} to {high:+.4f})".replace("-", "−")
 
 
 # --- the pages, from the study directories ----------------------------------------------------------------------------
@@ -992,9 +1025,6 @@ def write(folder: Path | None, tables: Mapping[Path, Path | None]) -> None:
         studied = together([*full, *recorded(kept)])
         write_samples(ready(studied))
         write_answers(studied)
-        if not kept:  # one page with all studies needs all their directories
-            shutil.rmtree(EVIDENCE / "figures", ignore_errors=True)
-            write_report(full, "report")
     write_claims(ready(recorded(_read(RESULTS))))
     made = blocks()
     for page in PAGES:
@@ -1019,18 +1049,6 @@ def _others(path: Path, studied: Iterable[StudyResults]) -> list[Row]:
     taken = {(results.study.name, row.row.key) for results in studied for row in results.rows}
     lines = _read(path) if path.is_file() else ()
     return [line for line in lines if (line["study"], line["row"]) not in taken]
-
-
-def write_report(studies: Sequence[StudyResults], name: str) -> None:
-    """The page as NAME.html, its Markdown as NAME-tables.md, the figures of the latter beside them."""
-    with tempfile.TemporaryDirectory() as scratch:
-        page = report.write(studies, scratch)
-        shutil.copyfile(page, EVIDENCE / f"{name}.html")
-        text = page.with_name("report.md").read_text(encoding="utf-8")
-        (EVIDENCE / f"{name}-tables.md").write_text(for_site(text), encoding="utf-8")
-        (EVIDENCE / "figures").mkdir(exist_ok=True)
-        for figure in page.with_name("figures").glob("*.svg"):
-            shutil.copyfile(figure, EVIDENCE / "figures" / figure.name)
 
 
 def for_site(text: str) -> str:

@@ -137,19 +137,31 @@ def test_significant_reads_the_papers_own_marks(fashion) -> None:
     assert verdict(gained, claim(**pair, significant=True)).outcome == "inconclusive"  # the stored answers bear no mark
 
 
-def test_where_answers_are_missing_most_of_the_papers_marks_are_not_counted(fashion) -> None:
-    made = claim(significant=True, quantifier="most")
+@pytest.mark.parametrize("quantifier", ["most", "all"])
+def test_where_answers_are_missing_the_papers_marks_are_not_counted(fashion, quantifier) -> None:
+    made = claim(significant=True, quantifier=quantifier)
     assert verdict(fashion, made).outcome != "not run"
+    seen = verdict(blind(fashion), made)
+    assert (seen.outcome, "the answers that the paper's test needs are not there" in seen.reason) == ("not run", True)
+
+
+def test_a_loss_contradicts_a_significant_gain_without_the_answers_too(fashion) -> None:
+    worse = blind(scored(fashion, **EQUAL | {"leaky_ada": EQUAL["leaky_relu"] - 0.01}))
+    pair = {"a": ("mlp-1/leaky-ada",), "b": ("mlp-1/leaky-relu",)}
+    assert verdict(worse, claim(**pair, significant=True)).outcome == "contradicted"
+
+
+def blind(results):
+    """Without the answers to single images."""
     rows = tuple(
         replace(
             r,
             best=r.best and replace(r.best, directory=None),
             trials=tuple(replace(t, directory=None) for t in r.trials),
         )
-        for r in fashion.rows
+        for r in results.rows
     )
-    blind = verdict(replace(fashion, rows=rows), made)
-    assert (blind.outcome, "the answers that the paper's test needs are not there" in blind.reason) == ("not run", True)
+    return replace(results, rows=rows)
 
 
 def test_a_claim_about_more_than_was_run_says_so(fashion) -> None:

@@ -42,7 +42,8 @@ RULES = {
     "all": (
         "Supported if every pair is, contradicted if any is after Holm's correction over the pairs run, negligible if "
         "every pair is, else inconclusive. With pairs that were not run it is at best supported where run. Where the "
-        "paper says that something does not hold throughout, the answer is turned round."
+        "paper says that something does not hold throughout, the answer is turned round. That all gains are "
+        "significant needs the paper's own mark on each."
     ),
     "most": (
         "Supported if more than half of the pairs are, by a one-sided binomial test at 0.05; contradicted if more than "
@@ -131,9 +132,10 @@ def judge(claim: Claim, evidence: Evidence, shipped: Mapping[str, Study]) -> Ver
     made, missing = _times(claim, evidence, shipped) if timed(claim) else _findings(claim, evidence, shipped)
     findings = [f for f in made if f.n]
     missing += [f.words for f in made if not f.n]  # rows without what the claim is about
-    if claim.significant and claim.quantifier == "most":  # the paper's own test is what is counted
-        missing += [f"{f.what}: {UNTESTED}" for f in findings if not _tested(f)]
-        findings = [f for f in findings if _tested(f)]
+    if claim.significant:  # the paper's own test is what is counted
+        known = [_tested(f) or (claim.quantifier == "all" and f.answer == "contradicted") for f in findings]
+        missing += [f"{f.what}: {UNTESTED}" for f, k in zip(findings, known, strict=True) if not k]
+        findings = [f for f, k in zip(findings, known, strict=True) if k]
     outcome, count = _outcome(claim, findings, bool(missing))
     findings = _with_corrected(claim, findings)
     judged = len(findings) // len(claim.splits)
