@@ -121,8 +121,9 @@ def headline(studied: Sequence[StudyResults]) -> str:
             part, unit = row.part.name, row.row.name
             if part in HEADLINE[base_of(results)] and unit in UNITS and row.best is not None and row.best.test:
                 printed, ours = f"{row.row.paper['accuracy'].value:.2f}", show(ACCURACY, row.best.test["accuracy"])
-                rows.append((NAMES[part], row.row.label, printed, ours, spread(row.tests("accuracy"))))
-    return table(("Network", "Unit", "Paper", "Ours", "Mean ± sd (trials)"), rows, right=(2, 3, 4))
+                rows.append((NAMES[part], row.row.label, printed, spread(row.tests("accuracy")), ours))
+    heads = ("Network", "Unit", "Paper, best of five", "Ours, mean ± sd (trials)", "Best by validation")
+    return table(heads, rows, right=(2, 3, 4))
 
 
 def spread(values: Sequence[float]) -> str:
@@ -987,9 +988,7 @@ def _calibrated_parts(trials: Sequence[Row]) -> Iterator[tuple[str, str, Scored]
             yield name, part, own
 
 
-def _gap(
-    own: Scored, unit: str, base: str, keys: Sequence[tuple[str, str]], name: str
-) -> tuple[float, float, float]:
+def _gap(own: Scored, unit: str, base: str, keys: Sequence[tuple[str, str]], name: str) -> tuple[float, float, float]:
     """The mean difference and its interval: the variance pooled over the network's rows, or that of means of draws."""
     values = {
         key: np.array([float(lines[k][name]) for k in keys]) for key, lines in own.items() if lines.keys() >= {*keys}

@@ -9,8 +9,10 @@ import pytest
 from apical import stats
 from apical import study as studies
 from apical.report import gather
+from apical.report.charts import Effect, Forest, Palette
 from apical.report.claims.verdicts import OUTCOMES, RULES, judge
 from apical.report.comparison import Evidence
+from apical.report.draw import draw_svg
 from apical.report.render import latex, markdown
 from apical.study.claim import Claim, ClaimKind
 
@@ -386,3 +388,13 @@ def test_the_forest_has_every_judged_pair_once(fashion) -> None:
     assert (ada.gain, ada.low, ada.verdict) == (100 * decision.difference, 100 * decision.low, "supported")
     assert ada.printed == pytest.approx(0.10)
     assert charts["forest-accuracy"].margin == pytest.approx(0.2)
+
+
+def test_a_printed_gain_beyond_the_axis_has_an_arrow() -> None:
+    near = Effect("near", 0.1, -0.1, 0.3, 0.2, "supported")
+
+    def marks(printed: float | None) -> int:
+        far = replace(near, label="far", printed=printed)
+        return draw_svg(Forest("forest", "", "", effects=(near, near, far), margin=0.2), Palette()).count("<use ")
+
+    assert marks(1.0) == marks(40.0) == marks(-40.0) == marks(None) + 1

@@ -42,6 +42,7 @@ EXPECTED = {  # rows that are trained, and trials with one tuning trial a settin
     "table-moroco": (22, 190),
     "table-tiny-imagenet": (4, 30),
     "table-utkface": (22, 190),
+    "utkface-64": (6, 30),
 }
 
 

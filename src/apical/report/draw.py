@@ -292,8 +292,11 @@ def _forest(figure: Any, chart: Forest, _: Palette) -> None:
         axis.plot(min(max(effect.gain, -bound), bound), place, marker=shape if shown else CARETS[effect.gain > 0],
                   color=colour, markerfacecolor=charts.GROUND if effect.exploratory else colour,
                   markersize=4.5 if shown else 7, clip_on=False)  # fmt: skip
-        if effect.printed is not None and abs(effect.printed) <= bound:
-            axis.plot(effect.printed, place, "D", markersize=4, markerfacecolor="none", markeredgecolor=charts.INK)
+        if effect.printed is not None:
+            near = abs(effect.printed) <= bound
+            axis.plot(min(max(effect.printed, -bound), bound), place,
+                      marker="D" if near else CARETS[effect.printed > 0], markersize=4 if near else 7,
+                      markerfacecolor="none", markeredgecolor=charts.INK, clip_on=False)  # fmt: skip
     for verdict, (colour, shape) in charts.VERDICTS.items():
         if any(effect.verdict == verdict for effect in chart.effects):
             axis.plot([], [], shape, color=colour, markersize=4.5, label=verdict)
