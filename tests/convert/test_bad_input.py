@@ -353,3 +353,10 @@ def test_a_model_that_needs_gradients_to_run_is_not_said_not_to_run() -> None:
     ):
         apical.convert_(Field(), "ada", example_inputs=torch.randn(2, 4))
     assert len(apical.convert_(Field(), "ada").converted) == 1
+
+
+def test_a_hook_with_a_default_of_any_kind_is_read() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    model[1].register_forward_hook(lambda *_, n="1", f=lambda x: x: None)
+    model[0].register_forward_pre_hook(lambda *_, n="0": None)
+    assert len(apical.convert_(model, "ada").converted) == 1

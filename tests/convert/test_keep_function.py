@@ -317,3 +317,80 @@ def test_a_subclass_that_is_zero_with_a_weight_of_zero_keeps_its_function() -> N
     before = model(x)
     apical.convert_(model, "pynada", keep_function=True)
     assert torch.allclose(model(x), before, rtol=1e-6, atol=1e-6)
+
+
+class Capped(nn.Module):
+    """A ReLU that is cut off far out."""
+
+    def __init__(self, bound: float) -> None:
+        super().__init__()
+        self.bound = bound
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clamp(0, self.bound)
+
+
+@pytest.mark.parametrize("bound", [8.0, 20.0, 1e4, 65504.0])
+@pytest.mark.parametrize("inputs", [None, torch.zeros(1, 1)])
+def test_what_differs_far_out_alone_is_another_function(bound: float, inputs: Tensor | None) -> None:
+    model = nn.Sequential(nn.Linear(1, 1), Capped(bound))
+    with pytest.raises(ConversionError, match=rf"1 is relu \(written as Capped, .* where the unit's is .*\), but"):
+        apical.convert_(model, "pynada", keep_function=True, example_inputs=inputs)
+    assert type(model[0]) is nn.Linear
+    apical.convert_(model, "ada")  # it is an activation like any other
+
+
+@pytest.mark.parametrize("text", ["mish", "silu", "gelu(approximate=tanh)", "softplus"])
+def test_formulas_that_overflow_far_out_are_what_they_are_meant_to_be(text: str) -> None:
+    class Written(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if text == "mish":
+                e = (x.exp() + 1) ** 2
+                return x * (e - 1) / (e + 1)
+            if text == "silu":
+                return x * x.exp() / (1 + x.exp())
+            if text == "softplus":
+                return torch.log1p(x.exp())
+            return 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))
+
+    model = nn.Sequential(nn.Linear(3, 4), Written(), nn.Linear(4, 2))
+    x = torch.randn(5, 3)
+    before = model(x)
+    apical.convert_(model, f"pyramidal(basal={text},apical=ada)", keep_function=True, also=[Written])
+    torch.testing.assert_close(model(x), before)
+
+
+@pytest.mark.parametrize("slopes", [1, 4])
+@pytest.mark.parametrize("form", ["merged", "branch", "wire"])
+def test_learned_slopes_are_taken_over(slopes: int, form: str) -> None:
+    class Summed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.affine, self.act, self.last = nn.Linear(3, 4), nn.PReLU(slopes), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+            h = self.affine(x)
+            if form == "wire" and bias is not None:
+                h = h + bias
+            return self.last(self.act(h) + (h if form == "branch" else 0.0))
+
+    model, x = Summed(), torch.randn(5, 3)
+    model.act.weight.data = torch.rand(slopes)
+    before = model(x)
+    with pytest.raises(ConversionError, match=r"act is prelu(\(scope=channel\))?, but the basal"):
+        apical.convert_(model, "pynada", keep_function=True, example_inputs=x)
+    scope = "channel" if slopes > 1 else "layer"
+    report = apical.convert_(
+        model, f"pyramidal(basal=prelu(scope={scope}),apical=ada)", keep_function=True, example_inputs=x
+    )
+    torch.testing.assert_close(model(x), before)
+    report.undo()
+    assert torch.equal(model(x), before)
+
+
+def test_one_slope_for_all_layers_cannot_take_over_several() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.PReLU(), nn.Linear(4, 4), nn.PReLU(), nn.Linear(4, 2))
+    with pytest.raises(ConversionError, match="1 is prelu, but"):
+        apical.convert_(model, "pyramidal(basal=prelu(scope=network),apical=ada)", keep_function=True)
+    with pytest.raises(ConversionError, match=r"1 is prelu, but .*'pyramidal\(basal=prelu,apical=ada\)'"):
+        apical.convert_(model, "pyramidal(basal=prelu(weight=0.25),apical=ada)", keep_function=True)

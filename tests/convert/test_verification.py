@@ -375,3 +375,13 @@ def test_the_report_says_where_the_check_was_left_out() -> None:
     assert report.varying == [row.name for row in report.converted] == ["leaky_relu"]
     assert "\nnot checked on example_inputs: numbers in leaky_relu differ from call to call\n" in str(report)
     assert apical.convert_(Sloped(), "ada").varying == []  # nothing was to be checked
+
+
+@pytest.mark.parametrize("unit", ["ada", "leaky_ada", "gelu", "pynada"])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_network_of_apical_itself_is_checked_like_any_other(unit: str, training: bool) -> None:
+    model = apical.models.create("resnet-18", "relu", seed=0, stem=64, outputs=2, width=4).train(training)
+    x = torch.randn(2, 3, 16, 16)
+    report = apical.convert_(model, unit, example_inputs=x)
+    assert len(report.converted) == 17
+    assert not report.kept

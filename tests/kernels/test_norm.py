@@ -171,6 +171,15 @@ def test_hooks_are_heard() -> None:
     assert len(heard) == 1 + 2 + 3
 
 
+@pytest.mark.parametrize("unit", ["relu", "ada", "pynada"])
+def test_a_forward_of_its_own_is_called(unit: str) -> None:
+    neuron = Unit.parse(unit).layers().conv(2, 3, 4, 3, norm=nn.BatchNorm2d)
+    x = torch.randn(2, 3, 5, 5)
+    activation = neuron.apical if unit == "pynada" else neuron.activation
+    activation.forward = lambda u: torch.full_like(u, 100.0)
+    assert bool((neuron(x) >= 100.0).all())
+
+
 def test_which_activations_the_kernel_knows() -> None:
     assert formula(nn.ReLU()) == RELU
     assert formula(nn.LeakyReLU(0.2)) == LEAKY

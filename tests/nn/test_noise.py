@@ -105,3 +105,13 @@ def test_what_is_wrong_is_one_sentence(settings: dict, sentence: str) -> None:
         ADA(**settings)
     with pytest.raises(InvalidArgumentError, match=sentence):
         Unit("ada", **settings)
+
+
+@pytest.mark.parametrize("unit", ["ada(noise=0.5)", "pynada(noise=0.5)"])
+def test_noise_is_there_behind_batch_norm_too(unit: str) -> None:
+    neuron = Unit.parse(unit).layers().conv(2, 3, 4, 3, norm=nn.BatchNorm2d)
+    x = torch.randn(4, 3, 6, 6)
+    neuron.train()
+    assert not torch.equal(neuron(x), neuron(x))
+    neuron.eval()
+    assert torch.equal(neuron(x), neuron(x))

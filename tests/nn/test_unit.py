@@ -386,3 +386,17 @@ def test_what_is_no_factory_is_refused_at_once(wrong: object) -> None:
     with pytest.raises(InvalidArgumentError, match=r"must be a factory: called without arguments, it returns a module"):
         apical.register_unit("half_built", activation=wrong)
     assert "half_built" not in apical.Unit.kinds()
+
+
+def test_settings_may_have_the_names_of_torch() -> None:
+    assert Unit.parse("LeakyReLU(negative_slope=0.2)") == Unit("leaky_relu", leak=0.2)
+    with pytest.raises(InvalidArgumentError, match="unknown setting 'negative_slope'"):
+        Unit.parse("leaky_relu(negative_slope=0.2,leak=0.1)")
+
+
+def test_a_module_whose_channels_learned_different_values_is_no_unit() -> None:
+    module = nn.PReLU(8)
+    assert Unit.of(module) == Unit("prelu", scope="channel", weight="learn", weight_init=0.25)
+    module.weight.data = torch.arange(8.0) / 8
+    with pytest.raises(InvalidArgumentError, match=r"8 values of weight, from 0 to 0\.875"):
+        Unit.of(module)

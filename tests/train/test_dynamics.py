@@ -36,6 +36,24 @@ def test_a_fused_pyramidal_layer_counts_both_branches():
     assert seen["saturated"] == {"apical": pytest.approx(float((2 * apical > 5).float().mean()))}
 
 
+@pytest.mark.parametrize("unit", ["relu", "ada(alpha=2)", "pynada(alpha=2)", "gelu"])
+@pytest.mark.parametrize("training", [True, False])
+def test_what_stands_behind_batch_norm_is_counted(unit, training):
+    layer = Unit.parse(unit).layers().conv(2, 3, 4, 3, norm=nn.BatchNorm2d).train(training)
+    x = 4 * torch.randn(8, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    residual = torch.randn(8, 4, 4, 4, generator=torch.Generator().manual_seed(1))
+    with watching(layer) as seen:
+        layer(x, residual=residual).sum().backward()
+    affine = layer.affine(x) if "pyn" not in unit else layer._affine(x)
+    z = layer.norm(affine)
+    basal, apical = (z, None) if "pyn" not in unit else z.chunk(2, 1)
+    expected = {"activation" if apical is None else "basal": basal + residual}
+    expected |= {} if apical is None else {"apical": apical}
+    assert seen["inactive"] == {n: pytest.approx(float((u < 0).float().mean()), abs=2e-3) for n, u in expected.items()}
+    ada = {} if unit in ("relu", "gelu") else {[*expected][-1]: [*expected.values()][-1]}
+    assert seen["saturated"] == {n: pytest.approx(float((2 * u > 5).float().mean()), abs=2e-3) for n, u in ada.items()}
+
+
 def test_a_shared_alpha_is_not_counted_twice():
     network = models.create("mlp-2", "ada(alpha=learn)", inputs=5, hidden=(7, 6), outputs=3, seed=0)
     with watching(network) as seen:

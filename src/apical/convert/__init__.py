@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from apical.convert.application import Application
+from apical.convert.application import Application, takes_slopes
 from apical.convert.branch import started_at_zero
 from apical.convert.flow import FlowGraph, Site
 from apical.convert.kinds import (
@@ -24,7 +24,16 @@ from apical.convert.kinds import (
 )
 from apical.convert.observation import Observation, multiply_adds, observe, parametrizations_at_rest
 from apical.convert.plan import Decision, decide
-from apical.convert.probe import elementwise, looks_trained, maps_alone, probe, same_function, starts_at_zero, vanishes
+from apical.convert.probe import (
+    elementwise,
+    looks_trained,
+    maps_alone,
+    probe,
+    same_function,
+    starts_at_zero,
+    vanishes,
+    where_different,
+)
 from apical.convert.record import (
     ATTRIBUTE,
     MARK,
@@ -398,10 +407,10 @@ def _takes_two(function: Any) -> bool:
 def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
     basal = probe(unit.basal)
     for decision in decisions:
-        if decision.form != "keep" and not same_function(decision.site.function, basal):
+        if decision.form != "keep" and not _is_kept(decision.site, unit.basal, basal):
             raise ConversionError(
-                f"keep_function=True is impossible: {decision.site.label} is {_exactly(decision.site)}, but the basal "
-                f"activation of {str(unit)!r} is {str(unit.basal)!r}: {_working_call(decisions, decision, unit)}"
+                f"keep_function=True is impossible: {decision.site.label} is {_exactly(decision.site, basal)}, but the "
+                f"basal activation of {str(unit)!r} is {str(unit.basal)!r}: {_working_call(decisions, decision, unit)}"
             )
     for decision in decisions if unit.pyramidal else ():
         part = started_at_zero(decision.affine, decision.norm) if decision.form != "keep" else None
@@ -418,13 +427,19 @@ def _check_function_is_kept(decisions: list[Decision], unit: Unit) -> None:
         )
 
 
-def _exactly(site: Site) -> str:
-    """What an activation is, told from others of its kind."""
+def _is_kept(site: Site, unit: Unit, probed: nn.Module) -> bool:
+    """Whether a unit computes what an activation does, or takes over the slopes that it has learned."""
+    return same_function(site.function, probed) or takes_slopes(site, unit)
+
+
+def _exactly(site: Site, other: nn.Module) -> str:
+    """What an activation is, told from others of its kind, and from the probe of a unit."""
     source = _source_unit(site)
     if source is not None and not str(source).startswith("local_"):
         return str(source)
     why = "learned" if site.learned else "random" if site.kind == "rrelu" else f"written as {site.written}"
-    return f"{site.kind} ({why})"
+    apart = where_different(site.function, other)
+    return f"{site.kind} ({why}{', ' * bool(apart)}{apart})"
 
 
 def _working_call(decisions: list[Decision], decision: Decision, unit: Unit) -> str:
@@ -435,7 +450,7 @@ def _working_call(decisions: list[Decision], decision: Decision, unit: Unit) -> 
     branch = unit.apical if unit.pyramidal else unit if starts_at_zero(unit) else Unit("ada")
     wanted, probed = str(Unit("pyramidal", basal=source, apical=branch)), probe(source)
     sites = [d.site for d in decisions if d.form != "keep"]
-    same = [site for site in sites if same_function(site.function, probed)]
+    same = [site for site in sites if _is_kept(site, source, probed)]
     if len(same) == len(sites):
         return f"convert_(model, {wanted!r}, keep_function=True)"
     chosen = f"kinds=[{decision.site.kind!r}]"
@@ -446,7 +461,10 @@ def _working_call(decisions: list[Decision], decision: Decision, unit: Unit) -> 
 
 
 def _source_unit(site: Site) -> Unit | None:
-    """A unit that computes what the activation at `site` does; None where it learns, or none is known."""
+    """A unit that computes what the activation at `site` does; None where none is known."""
+    for scope in ("layer", "channel"):
+        if takes_slopes(site, Unit("prelu", scope=scope)):
+            return Unit("prelu", scope=scope)
     function = site.function
     if function is None:
         return None

@@ -28,7 +28,16 @@ from apical.convert.probe import probe, same_function
 from apical.convert.rewrite import Surgery, inline
 from apical.convert.source import Edit, call_input_place, picking_settings
 from apical.convert.trace import Traced
+from apical.nn.kinds import LEARN
 from apical.nn.unit import Unit
+
+
+def takes_slopes(site: Site, unit: Unit) -> bool:
+    """Whether a unit learns slopes as the activation does, at least as many of them: it can start at the same."""
+    own = site.module
+    if type(own) is not nn.PReLU or unit.kind != "prelu" or unit.settings["weight"] != LEARN:
+        return False
+    return unit.settings["scope"] == "channel" or (own.weight.numel() == 1 and unit.settings["scope"] == "layer")
 
 
 class Application:
@@ -96,7 +105,9 @@ class Application:
         """The new module: an activation, a pyramidal layer, an apical branch or a neuron with one."""
         affine, norm, site = decision.affine, decision.norm, decision.site
         if decision.form == "swap":
-            return self._activation(decision)
+            new = self._activation(decision)
+            self._keep_slopes(decision, new)
+            return new
         assert affine is not None
         for other in self._sharing(decision):  # one call of one layer, which runs several times
             if other in self.made and (other.affine, other.norm) == (affine, norm):
@@ -122,7 +133,13 @@ class Application:
             made = branch = self.layers.from_standard(affine, norm)
         if self.at_zero:
             zero_apical_(branch)
+            self._keep_slopes(decision, self.basal.get(decision) or getattr(made, "basal", None))
         return _like(made, affine).train(affine.training)
+
+    def _keep_slopes(self, decision: Decision, activation: Any) -> None:
+        if self.at_zero and takes_slopes(decision.site, self.unit.basal):
+            with torch.no_grad():
+                activation.weight.copy_(decision.site.module.weight)  # type: ignore[union-attr]
 
     def _activation(self, decision: Decision) -> nn.Module:
         """The activation for a swap; a module that is called under several names stays one module."""

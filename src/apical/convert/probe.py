@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from math import prod, sqrt
+from math import isnan, nan, prod, sqrt
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -513,13 +513,35 @@ def probe(unit: Unit) -> nn.Module:
     return unit.with_(scope="network").layers().activation().double()
 
 
+WIDE = torch.cat([POINTS, *(sign * torch.logspace(0.95, 6, 40, dtype=torch.float64) for sign in (-1, 1))])
+"""Far out too, where what is cut off, at 20 or at 10,000, is no longer what it was cut from."""
+
+
 def same_function(function: Function | None, activation: nn.Module) -> bool:
     """Whether an activation and the probe of a unit agree, to 1e-6, on a grid of points."""
-    if function is None:
-        return False
+    return function is not None and not _differing(function, activation)
+
+
+def where_different(function: Function | None, activation: nn.Module) -> str:
+    """The first point where they differ, in words; "" where there is none, or nothing can be asked."""
+    for x, theirs, ours in _differing(function, activation)[:1] if function is not None else ():
+        return "" if isnan(x) else f"{theirs:.4g} at {x:.4g}, where the unit's is {ours:.4g}"
+    return ""
+
+
+def _differing(function: Function, activation: nn.Module) -> list[tuple[float, float, float]]:
+    """The points where they differ, those near 0 first, with both values; NaN where the function takes no points.
+
+    Where a function overflows far out, it is not asked.
+    """
     with _undisturbed(function):
-        y = _values(function, POINTS)
-        return isinstance(y, Tensor) and bool(torch.allclose(y, activation(POINTS), rtol=1e-6, atol=1e-9))
+        y = _values(function, WIDE)
+        if not isinstance(y, Tensor):
+            return [(nan, nan, nan)]
+        ours = activation(WIDE)
+        same = torch.isclose(y, ours, rtol=1e-6, atol=1e-9) | (~y.isfinite() & (WIDE.abs() > POINTS.max()))
+    points = zip(*(each[~same].tolist() for each in (WIDE, y, ours)), strict=True)
+    return sorted(points, key=lambda point: abs(point[0]))
 
 
 def starts_at_zero(unit: Unit) -> bool:

@@ -318,8 +318,9 @@ def _parsed_lambda(name: str, function: FunctionType) -> Method | None:
     for node in ast.walk(_file(own.co_filename)):
         if not isinstance(node, ast.Lambda) or node.lineno != own.co_firstlineno:
             continue
-        code = compile(ast.Expression(node), own.co_filename, "eval").co_consts[0]
-        if set(code.co_positions()) == set(own.co_positions()):
+        constants = compile(ast.Expression(node), own.co_filename, "eval").co_consts  # its defaults are among them
+        places = [set(code.co_positions()) for code in constants if isinstance(code, CodeType)]
+        if set(own.co_positions()) in places:
             body = ast.copy_location(ast.Return(node.body), node.body)
             tree = ast.copy_location(ast.FunctionDef("lambda_", node.args, [body], []), node)
             return Method(name, function, tree, "")

@@ -14,7 +14,17 @@ from torch.nn.functional import batch_norm
 from apical.kernels import choice, composite, native
 
 _DIMENSIONS: dict[type, tuple[int, ...]] = {nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)}
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def is_attended(module: nn.Module) -> bool:
+    """Whether somebody relies on the call of a module: by a hook, or by a forward of its own, as `patch.object` sets.
+
+    A forward with the attribute `watches` only looks on, and there is another who sees what the kernel computes.
+    """
+    own = module.__dict__  # asked directly: every microsecond counts for small layers
+    if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+        return True
+    return "forward" in own and not hasattr(own["forward"], "watches")
 
 
 class Formula(NamedTuple):
@@ -110,7 +120,7 @@ def run(
 def _serves(norm: nn.Module, z: Tensor) -> bool:
     if choice.path(z) != "native" or z.dtype != torch.float32 or not native.library().norms:
         return False
-    if z.dim() not in _DIMENSIONS.get(type(norm), ()) or any(getattr(norm, name) for name in _HOOKS):
+    if z.dim() not in _DIMENSIONS.get(type(norm), ()) or is_attended(norm):
         return False
     bn: Any = norm
     if z.size(1) != bn.num_features or z.numel() <= z.size(1) or not _has_layout(z):

@@ -183,14 +183,21 @@ def _of_elementwise(module: Elementwise) -> Unit:
 
 
 def _settings(kind: Kind, module: nn.Module) -> dict[str, Any]:
-    """What a module is set to; a learned value counts by its mean, and belongs to the layer or its channels."""
+    """What a module is set to; a learned value belongs to the layer or its channels, and starts from its own value."""
     settings: dict[str, Any] = {}
     for parameter in kind.parameters:
         value: Any = getattr(module, parameter.argument or parameter.name)
         if not isinstance(value, Tensor):
             settings[parameter.name] = value
             continue
-        start = float(value.detach().float().mean())
+        own = value.detach().float()
+        start, last = float(own.min()), float(own.max())
+        if start != last:
+            scope = f"{kind.name}(scope=channel,{parameter.name}_init={own.mean():.3g})"
+            raise InvalidArgumentError(
+                f"{type(module).__name__} has {len(own)} values of {parameter.name}, from {start:.4g} to {last:.4g}, but "
+                f"a unit starts all of its channels at one: give {scope!r}, say"
+            )
         settings |= {parameter.name: LEARN, f"{parameter.name}_init": start}
         settings["scope"] = "channel" if value.numel() > 1 else "layer"
     return settings

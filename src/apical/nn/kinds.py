@@ -410,8 +410,14 @@ def foreign(*texts: str) -> tuple[str, ...]:
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
-    """The kind and the settings in a text like `pynada(alpha=0.3,c=1)`, as they are written there."""
-    return notation.read(text, what="unit", example=_EXAMPLE)
+    """The kind and the settings in a text like `pynada(alpha=0.3,c=1)`, as they are written there.
+
+    A setting may have the name that torch's class has for it: `LeakyReLU(negative_slope=0.2)`.
+    """
+    name, settings = notation.read(text, what="unit", example=_EXAMPLE)
+    kind = get(name)
+    named = {p.argument: p.name for p in kind.parameters if p.argument} if kind is not None else {}
+    return name, {named.get(key, key) if named.get(key) not in settings else key: v for key, v in settings.items()}
 
 
 def open_parameters(text: str) -> dict[str, Parameter]:

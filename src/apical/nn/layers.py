@@ -36,14 +36,18 @@ class Neuron(nn.Module):
     def forward(self, input: Tensor, *, residual: Tensor | None = None) -> Tensor:
         z = self.affine(input)
         if self.norm is not None:
-            known = formula(self.activation)
-            fused = None if known is None else normed.run(self.norm, z, known, None, 1, residual)
+            fused = self._fused_with_norm(self.norm, z, residual)
             if fused is not None:
                 return fused
             z = self.norm(z)
         if residual is not None:
             z = z + residual
         return self.activation(z)  # type: ignore[no-any-return]
+
+    def _fused_with_norm(self, norm: nn.Module, z: Tensor, residual: Tensor | None) -> Tensor | None:
+        """The norm and the activation in one kernel, where it serves; else None."""
+        known = formula(self.activation)
+        return None if known is None else normed.run(norm, z, known, None, 1, residual)
 
 
 class Layers:

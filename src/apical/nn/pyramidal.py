@@ -124,19 +124,18 @@ def add_to_basal_(z: Tensor, residual: Tensor, dim: int) -> Tensor:
 
 
 def formula(activation: nn.Module) -> normed.Formula | None:
-    """What the kernel knows of an activation; None where it does not know it, or somebody listens to it."""
-    if type(activation) is Shared:
-        activation = activation.owner
-    if activation._forward_hooks or activation._forward_pre_hooks:
+    """What the kernel knows of an activation; None where it does not know it, or a call does more than the formula."""
+    owner: Any = activation.owner if type(activation) is Shared else activation
+    if any(normed.is_attended(each) for each in {activation, owner}):
         return None
+    activation = owner
     if type(activation) is nn.ReLU:
         return normed.Formula()
     if type(activation) is nn.LeakyReLU and activation.negative_slope >= 0:
         return normed.Formula(activation.negative_slope)
     if type(activation) in (ADA, LeakyADA):
-        own: Any = activation
-        if type(own.alpha) is type(own.c) is float:
-            return normed.Formula(own.leak, own.alpha, own.c)
+        if type(owner.alpha) is type(owner.c) is float and not (owner.noise and owner.training):
+            return normed.Formula(owner.leak, owner.alpha, owner.c)
     return None
 
 
@@ -252,7 +251,7 @@ class _Pyramidal(nn.Module):
             apical = apical.owner
         if type(apical) not in (ADA, LeakyADA) or type(basal) not in (nn.ReLU, nn.LeakyReLU):
             return None
-        if basal._forward_hooks or basal._forward_pre_hooks or apical._forward_hooks or apical._forward_pre_hooks:
+        if normed.is_attended(basal) or normed.is_attended(apical):
             return None
         if apical.noise and apical.training:
             return None

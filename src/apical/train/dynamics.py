@@ -95,7 +95,10 @@ def _watchers(network: nn.Module, counts: _Counts) -> Iterator[None]:
         if isinstance(module, (Activation, Shared, *_TORCH)) or id(module) in theirs:
             module.forward = _counting(name, module, counts, inner)
             wrapped.append((module, "forward"))
-        elif isinstance(module, _Pyramidal):
+        elif isinstance(module, Neuron | _Pyramidal):
+            module._fused_with_norm = _spying_behind_norm(name, module, counts)  # type: ignore[method-assign]
+            wrapped.append((module, "_fused_with_norm"))
+        if isinstance(module, _Pyramidal):
             module._fused = _spying(name, module, counts)  # type: ignore[method-assign, assignment]
             wrapped.append((module, "_fused"))
     try:
@@ -117,6 +120,7 @@ def _counting(name: str, module: nn.Module, counts: _Counts, inner: list[nn.Modu
                 inner.append(module.owner)
         return original(x)  # type: ignore[no-any-return]
 
+    forward.watches = True  # type: ignore[attr-defined]  # a fused kernel may leave it out: its own input is counted
     return forward
 
 
@@ -127,12 +131,48 @@ def _spying(name: str, layer: _Pyramidal, counts: _Counts) -> Callable[[Tensor, 
     def fused(z: Tensor, residual: Tensor | None) -> Tensor | None:
         out = original(z, residual)
         if out is not None:  # a residual was added to z in place
-            basal, apical = composite.branches(z.detach(), layer.groups, layer.channel_dim)
-            counts.add(f"{name}.basal" if name else "basal", layer.basal, basal)
-            counts.add(f"{name}.apical" if name else "apical", layer.apical, apical)
+            _add_branches(name, layer, z.detach(), counts)
         return out
 
     return fused
+
+
+def _spying_behind_norm(
+    name: str, layer: Neuron | _Pyramidal, counts: _Counts
+) -> Callable[[nn.Module, Tensor, Tensor | None], Tensor | None]:
+    """The layer's kernel for a norm and what is behind it, its activations' inputs computed once more and counted."""
+    original = layer._fused_with_norm
+
+    def fused(norm: nn.Module, z: Tensor, residual: Tensor | None) -> Tensor | None:
+        out = original(norm, z, residual)
+        if out is not None:
+            _add_branches(name, layer, _normalised(norm, z.detach()), counts, residual)
+        return out
+
+    return fused
+
+
+@torch.no_grad()
+def _normalised(norm: Any, z: Tensor) -> Tensor:
+    """What batch norm makes of `z`; its running statistics have moved already."""
+    batch = norm.training or norm.running_mean is None
+    running = (None, None) if batch else (norm.running_mean, norm.running_var)
+    return nn.functional.batch_norm(z, *running, norm.weight, norm.bias, training=batch, eps=norm.eps)
+
+
+@torch.no_grad()
+def _add_branches(
+    name: str, layer: Neuron | _Pyramidal, z: Tensor, counts: _Counts, residual: Tensor | None = None
+) -> None:
+    """Count the inputs of a layer's activations; a residual goes to the basal one."""
+    prefix = f"{name}." if name else ""
+    if isinstance(layer, _Pyramidal):
+        basal, apical = composite.branches(z, layer.groups, layer.channel_dim)
+        counts.add(f"{prefix}apical", layer.apical, apical)
+    else:
+        basal = z
+    own = "basal" if isinstance(layer, _Pyramidal) else "activation"
+    counts.add(f"{prefix}{own}", getattr(layer, own), basal if residual is None else basal + residual)
 
 
 def learned_values(network: nn.Module) -> dict[str, float]:
