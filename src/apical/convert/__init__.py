@@ -1,6 +1,7 @@
 """Conversion: another activation, or pyramidal neurons, in any torch network."""
 
 import inspect
+import math
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -468,9 +469,7 @@ def _source_unit(site: Site) -> Unit | None:
     function = site.function
     if function is None:
         return None
-    candidates: list[Any] = [site.kind, f"{site.kind}(approximate=tanh)"]
-    if site.kind == "leaky_relu":
-        candidates.append(f"leaky_relu(leak={-float(function(torch.tensor([-1.0], dtype=torch.float64))):.6g})")
+    candidates: list[Any] = [site.kind, f"{site.kind}(approximate=tanh)", *_with_settings(function)]
     own = site.module.function if isinstance(site.module, HeldFunction) else site.module
     candidates += [own, None if own is None else type(own)]
     for candidate in candidates:
@@ -481,6 +480,24 @@ def _source_unit(site: Site) -> Unit | None:
         except (ApicalError, TypeError):  # not every activation has a unit of its own
             continue
     return None
+
+
+def _with_settings(function: Callable[[torch.Tensor], Any]) -> list[str]:
+    """Units with the settings that a few values of a function tell, if it is of their kind."""
+    points = torch.tensor([-1e6, -1.0, 0.0, 1.0, 1e6], dtype=torch.float64)
+    with torch.no_grad():
+        lowest, below, zero, above, highest = (float(y) for y in function(points))
+    known: list[tuple[str, tuple[float, ...]]] = [
+        ("leaky_relu(leak={:.10g})", (-below,)),
+        ("elu(alpha={:.10g})", (-lowest,)),
+        ("celu(alpha={:.10g})", (-lowest,)),
+        ("hardtanh(min_val={:.10g},max_val={:.10g})", (lowest, highest)),
+    ]
+    if zero > 0:
+        known.append(("softplus(beta={:.10g})", (math.log(2) / zero,)))
+    if 0 < above < 1:
+        known.append(("swish(beta={:.10g})", (math.log(above / (1 - above)),)))
+    return [text.format(*(v + 0.0 for v in values)) for text, values in known if all(map(math.isfinite, values))]
 
 
 def _alpha(unit: Unit) -> float | None:

@@ -68,8 +68,9 @@ class Wire:
 
 
 MISSED = (
-    "a pyramidal neuron was called, but not the layer before it: "
-    "forward took another path than the one that was converted"
+    "a pyramidal neuron was called, but not the layer before it: forward took another path than the one that was "
+    "converted, or torch.utils.checkpoint runs the two in different segments: leave the neuron out with filter_fn, or "
+    "give checkpoint both"
 )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from apical.convert.operators import COPIES, LINEAR, Data, Operation, operation, quotient
-from apical.convert.probe import Elementwise, elementwise
+from apical.convert.probe import Elementwise, elementwise, is_shifted
 
 FORMULA = "formula"
 """The kind of what computes no activation of torch."""
@@ -353,8 +353,11 @@ class Formulas:
         parts = formula.parts
         key = _key(parts)
         if key not in self._answers:
-            sizes = [t.numel() for s in parts for t in tree_leaves((s.args, s.kwargs)) if isinstance(t, Tensor)]
-            self._answers[key] = elementwise(formula, tuple(dict.fromkeys([*(n for n in sizes if n > 1), 3])))
+            tensors = [(s, t) for s in parts for t in tree_leaves((s.args, s.kwargs)) if isinstance(t, Tensor)]
+            widths = tuple(dict.fromkeys([*(t.numel() for _, t in tensors if t.numel() > 1), 3]))
+            answer = elementwise(formula, widths)
+            weights = [t for s, t in tensors if s.learned and t.is_floating_point()] if answer is not None else []
+            self._answers[key] = None if is_shifted(formula, weights, widths) else answer
         return self._answers[key]
 
 

@@ -127,6 +127,7 @@ class _Frame:
 
 
 DID_NOT_RUN = "did not run"
+IN_SCRIPT = "it is called inside of TorchScript that no other call can stand for: convert the model without torch.jit"
 INPUT = "an input or parameter"
 
 
@@ -312,9 +313,12 @@ class _Watch(TorchFunctionMode):
         self.taken = {site.name for site in sites}
         self.by_node = {site.nodes[False]: site for site in sites if False in site.nodes}
         self.by_module: dict[int, list[Site]] = {}
+        self.shown_elsewhere: dict[int, list[Site]] = {}
+        """Activations in graphs, by their module: a slice of a Sequential runs them where no graph shows it."""
         for site in sites:
-            if site.module is not None and not site.nodes:
-                self.by_module.setdefault(id(site.module), []).append(site)
+            if site.module is not None:
+                known = self.shown_elsewhere if site.nodes else self.by_module
+                known.setdefault(id(site.module), []).append(site)
         self.expressions: dict[int, list[Site]] = {}
         self.functions: dict[int, list[Site]] = {}
         for site in sites:
@@ -416,7 +420,7 @@ class _Watch(TorchFunctionMode):
         if site is None:
             if self._inside_activation(x, record):
                 return
-            site = self._stray(frame.module, Activation(kind, default=own))
+            site = self._stray(frame.module, Activation(kind, default=own), IN_SCRIPT if self.hidden else "")
             site.place = place
             functions.append(site)
             self.listed.setdefault(id(frame.module), []).append(site)
@@ -625,6 +629,7 @@ class _Watch(TorchFunctionMode):
             own = [site for site in own if site.target == written] or own
         elif caller is not None and self._called(caller, x, record):
             return
+        sites = sites or self.shown_elsewhere.get(id(module), [])
         if sites:  # of several names that nothing tells apart, each call takes the next
             site = min(own or sites, key=lambda site: len(self.observed.calls.get(site, ())))
             self._note(site, x, place, record)

@@ -69,7 +69,7 @@ _CHOOSING = {
 _COMPARING_ALL = {"amax", "amin", "logsumexp", "softmax", "log_softmax", "safe_softmax", "softmin"}
 _JOINING = {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"}
 _LAYERS = {
-    "module",
+    "module", "data_parallel", "get_cached_parametrization",
     "addbmm", "addmm", "addmv", "addr", "baddbmm", "bilinear", "bmm", "chain_matmul", "einsum", "ger", "kron", "linear",
     "matmul", "mm", "multi_dot", "mv", "outer", "tensordot", "trilinear", "conv1d", "conv2d", "conv3d", "convolution",
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution_overrideable", "mkldnn_convolution",

@@ -27,9 +27,11 @@ from apical.nn.unit import Unit
 
 POINTS = torch.linspace(-8.0, 8.0, 161, dtype=torch.float64)
 FAR = torch.tensor([-60.0, -30.0, 30.0, 60.0], dtype=torch.float64)
+LIMITS = torch.tensor([-1e6, -1e5, 1e5, 1e6], dtype=torch.float64)
 SLOPES = torch.tensor([-120.0, -60.0, -30.0, 30.0, 60.0, 120.0], dtype=torch.float64)
 COARSE, FINE = (torch.linspace(-8.0, 8.0, number, dtype=torch.float64) for number in (320, 640))
-GRIDS = (POINTS, FAR, SLOPES, torch.zeros(1, dtype=torch.float64), POINTS + 0.0123, POINTS + 0.0124, COARSE, FINE)
+ZERO = torch.zeros(1, dtype=torch.float64)
+GRIDS = (POINTS, FAR, LIMITS, SLOPES, ZERO, POINTS + 0.0123, POINTS + 0.0124, COARSE, FINE)
 Function = Callable[[Tensor], Any]
 
 
@@ -68,6 +70,22 @@ def _asked(question: Callable[[Function, tuple[int, ...]], Any], function: Funct
     return None
 
 
+def is_shifted(function: Function, weights: Iterable[Tensor], widths: tuple[int, ...] = (3,)) -> bool:
+    """Whether adding to one of these weights is adding to the input: a bias, which would be lost with the function."""
+    return any(_asked(partial(_is_shift, weight.data), function, widths) is True for weight in weights)
+
+
+def _is_shift(weight: Tensor, function: Function, shape: tuple[int, ...]) -> bool | None:
+    x = 3 * torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    before, further, kept = _values(function, x), _values(function, x + 0.5), weight.clone()
+    try:
+        weight.add_(0.5)
+        moved = _values(function, x)
+    finally:
+        weight.copy_(kept)
+    return None if before is None else _same(moved, further) and not _same(moved, before)
+
+
 def changes_shape(module: nn.Module) -> bool:
     """Whether the output of a module has another shape than its input."""
     function = module_function(module)
@@ -98,8 +116,8 @@ def _ask(function: Function, shape: tuple[int, ...]) -> Elementwise | bool | Non
     x, other, y, z = pair
     if _same(_values(function, (x + other) / 2), (y + z) / 2):
         return False
-    table, far, slopes, at_zero, near, nearer, coarse, fine = _curves(function, shape)
-    gate = _is_gate(far) or _is_piecewise_constant(near, nearer)
+    table, far, limits, slopes, at_zero, near, nearer, coarse, fine = _curves(function, shape)
+    gate = _is_gate(far) or _is_gate(limits) or _is_piecewise_constant(near, nearer)
     rectifies = _is_rectified(slopes) and at_zero is not None and abs(at_zero.item()) < 1e-6
     return Elementwise(_known(table), gate, _is_continuous(coarse, fine), rectifies)
 
@@ -336,6 +354,8 @@ def whole_activation(module: nn.Module) -> Elementwise | None:
         return None
     answer = elementwise(in_evaluation, widths)
     if answer is None or answer != elementwise(in_training, widths):
+        return None
+    if is_shifted(in_evaluation, in_evaluation.parameters(), widths):  # type: ignore[attr-defined]
         return None
     return None if _has_effects(in_evaluation, widths) or _has_effects(in_training, widths) else answer
 

@@ -189,7 +189,12 @@ class ConversionReport:
         lines += [f"left as it was when the conversion was saved: {_kinds(stayed)}"] if stayed else []
         lines += [f"out of reach: {_kinds(fixed)} (report.kept says why)"] if fixed else []
         lines += [f"values that leave torch: {_kinds(leaving)} (report.kept says where)"] if leaving else []
-        lines += [f"calls that are not known: {_kinds(unknown)} (report.kept says where)"] if unknown else []
+        seen = (
+            "they computed nothing" if self.cost.multiply_adds else "example_inputs show whether they compute anything"
+        )
+        lines += (
+            [f"calls whose code was not read: {_kinds(unknown)}; {seen} (report.kept says where)"] if unknown else []
+        )
         lines += [f"operators that are not linear: {_kinds(bent)} (report.kept says where)"] if bent else []
         differ = f"numbers in {', '.join(self.varying)} differ from call to call"
         return lines + ([f"not checked on example_inputs: {differ}"] if self.varying else [])

@@ -36,7 +36,7 @@ from apical.convert.kinds import (
     written_as_module,
 )
 from apical.convert.operators import unexplained
-from apical.convert.probe import called_alone, counts, elementwise, whole_activation
+from apical.convert.probe import called_alone, counts, elementwise, is_shifted, whole_activation
 from apical.convert.statements import Statements, operation
 
 
@@ -1070,9 +1070,10 @@ class Search:
         if not own and not _may_bend(callee):
             return None
         function = self._function(node, [leaf])
-        sizes = [weight.numel() for part in ast.walk(node) if (weight := self.weight(part)) is not None]  # type: ignore[arg-type]
-        answer = elementwise(function, tuple(dict.fromkeys([*sizes, 3])))
-        if answer is None:
+        weights = [weight for part in ast.walk(node) if (weight := self.weight(part)) is not None]  # type: ignore[arg-type]
+        widths = tuple(dict.fromkeys([*(weight.numel() for weight in weights), 3]))
+        answer = elementwise(function, widths)
+        if answer is None or is_shifted(function, weights, widths):
             return None
         kind = FUNCTIONS.get(callee) if isinstance(callee, Hashable) else None
         kind = kind or answer.kind

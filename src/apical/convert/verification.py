@@ -27,6 +27,7 @@ from apical.errors import ConversionError
 AMPLIFIED = 100.0
 """A difference this many times the one that rounding the parameters makes is more than rounding."""
 
+IN_TRAINING = " in training mode"
 Outputs = list[Tensor]
 
 
@@ -85,10 +86,16 @@ class Verification:
                 error = self._error(model, before, training=training)
             if called and not error:
                 error = f"{called[0]} still calls the old activation, which something beside the modules holds"
+            if application.at_zero and not error and (kept := self._error(model, before, training=training)):
+                raise ConversionError(
+                    f"keep_function=True is impossible: on example_inputs {kept} than before{IN_TRAINING * training}, "
+                    "and the conversion was undone; an activation differs from the basal one there: leave "
+                    "keep_function out"
+                )
             if error:
                 sites = [decision.site for decision in reversed(application.decisions)]
                 owners = {site.owner.name: site.name for site in sites}
-                raise MismatchError(model, error + " in training mode" * training, dict(reversed(owners.items())))
+                raise MismatchError(model, error + IN_TRAINING * training, dict(reversed(owners.items())))
         return []
 
     def _error(self, model: nn.Module, before: Outputs, *, training: bool) -> str:

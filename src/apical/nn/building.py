@@ -195,8 +195,8 @@ def _settings(kind: Kind, module: nn.Module) -> dict[str, Any]:
         if start != last:
             scope = f"{kind.name}(scope=channel,{parameter.name}_init={own.mean():.3g})"
             raise InvalidArgumentError(
-                f"{type(module).__name__} has {len(own)} values of {parameter.name}, from {start:.4g} to {last:.4g}, but "
-                f"a unit starts all of its channels at one: give {scope!r}, say"
+                f"{type(module).__name__} has {len(own)} values of {parameter.name}, from {start:.4g} to {last:.4g}, "
+                f"but a unit starts all of its channels at one: give {scope!r}, say"
             )
         settings |= {parameter.name: LEARN, f"{parameter.name}_init": start}
         settings["scope"] = "channel" if value.numel() > 1 else "layer"

@@ -133,10 +133,10 @@ def formula(activation: nn.Module) -> normed.Formula | None:
         return normed.Formula()
     if type(activation) is nn.LeakyReLU and activation.negative_slope >= 0:
         return normed.Formula(activation.negative_slope)
-    if type(activation) in (ADA, LeakyADA):
-        if type(owner.alpha) is type(owner.c) is float and not (owner.noise and owner.training):
-            return normed.Formula(owner.leak, owner.alpha, owner.c)
-    return None
+    if type(activation) not in (ADA, LeakyADA) or (owner.noise and owner.training):
+        return None
+    fixed = type(owner.alpha) is type(owner.c) is float
+    return normed.Formula(owner.leak, owner.alpha, owner.c) if fixed else None
 
 
 # The layers.

@@ -96,7 +96,7 @@ def _watchers(network: nn.Module, counts: _Counts) -> Iterator[None]:
             module.forward = _counting(name, module, counts, inner)
             wrapped.append((module, "forward"))
         elif isinstance(module, Neuron | _Pyramidal):
-            module._fused_with_norm = _spying_behind_norm(name, module, counts)  # type: ignore[method-assign]
+            module._fused_with_norm = _spying_behind_norm(name, module, counts)  # type: ignore[method-assign, assignment]
             wrapped.append((module, "_fused_with_norm"))
         if isinstance(module, _Pyramidal):
             module._fused = _spying(name, module, counts)  # type: ignore[method-assign, assignment]
@@ -156,8 +156,8 @@ def _spying_behind_norm(
 def _normalised(norm: Any, z: Tensor) -> Tensor:
     """What batch norm makes of `z`; its running statistics have moved already."""
     batch = norm.training or norm.running_mean is None
-    running = (None, None) if batch else (norm.running_mean, norm.running_var)
-    return nn.functional.batch_norm(z, *running, norm.weight, norm.bias, training=batch, eps=norm.eps)
+    mean, variance = (None, None) if batch else (norm.running_mean, norm.running_var)
+    return nn.functional.batch_norm(z, mean, variance, norm.weight, norm.bias, training=batch, eps=norm.eps)
 
 
 @torch.no_grad()
