@@ -37,7 +37,7 @@ def show(
     """Apply a trained network to new samples: prints a table, or CSV with every probability.
 
     The samples are processed like the training data: scaled, resized, cut or read from the end. An 8-bit image is
-    resized and scaled to the range of the training images; an array in another range is an error.
+    resized and scaled to the range of the training images, and not inverted; an array in another range is an error.
     """
     if csv_ is not None and csv_ != Path("-") and not csv_.parent.is_dir():
         raise InvalidArgumentError(f"--csv is {csv_}, but the folder {csv_.parent} does not exist: create it first")
