@@ -319,7 +319,7 @@ def _summary(verdicts_: Sequence[Verdict], sections: Sequence[Section]) -> tuple
         many = f"{len(verdicts_)} claims of the paper are" if len(verdicts_) > 1 else "One claim of the paper is"
         lines.append(f"{many} about these studies: {counted(verdicts_)}.")
         lines += [f"{topic[0].upper()}{topic[1:]}: {counted(own)}." for topic, own in by_topic(verdicts_).items()]
-    if part := sum(bool(v.scope) for v in verdicts_):
+    if part := sum(bool(v.missing and v.judged) for v in verdicts_):
         lines.append(f"{part} of them speak of more than was run, and are judged on what was: each says on how much.")
     return tuple(dict.fromkeys(lines))
 

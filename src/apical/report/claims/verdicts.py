@@ -91,7 +91,8 @@ RULES = {
 class Verdict:
     """A claim, what the studies say about it pair by pair, and why in a sentence.
 
-    `missing` says for each pair or row that could not be judged why not; `judged` is how many could.
+    `missing` says for each pair or row that could not be judged why not; `judged` is how many could; `count` is what a
+    claim about most, or about significance, goes by.
     """
 
     claim: Claim
@@ -100,6 +101,7 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     missing: tuple[str, ...] = ()
     judged: int = 0
+    count: str = ""
 
     @property
     def trials(self) -> tuple[str, ...]:
@@ -108,11 +110,10 @@ class Verdict:
 
     @property
     def scope(self) -> str:
-        """How much of the claim was judged, where that is some of it and not all."""
-        if not self.missing or not self.judged:
-            return ""
+        """How much of the claim was judged, where that is some of it and not all, and the count that decides it."""
         noun = "pairs" if self.claim.b else "rows"
-        return f"judged on {self.judged} of {self.judged + len(self.missing)} {noun}"
+        some = f"judged on {self.judged} of {self.judged + len(self.missing)} {noun}" if self.missing else ""
+        return "; ".join(filter(None, (some, self.count))) if self.judged else ""
 
 
 SAID = 3
@@ -139,7 +140,8 @@ def judge(claim: Claim, evidence: Evidence, shipped: Mapping[str, Study]) -> Ver
     outcome, count = _outcome(claim, findings, bool(missing))
     findings = _with_corrected(claim, findings)
     judged = len(findings) // len(claim.splits)
-    return Verdict(claim, outcome, _reason(outcome, findings, missing, count), tuple(findings), tuple(missing), judged)
+    reason = _reason(outcome, findings, missing, count)
+    return Verdict(claim, outcome, reason, tuple(findings), tuple(missing), judged, count)
 
 
 def _findings(claim: Claim, evidence: Evidence, shipped: Mapping[str, Study]) -> tuple[list[Finding], list[str]]:
@@ -205,7 +207,9 @@ def _outcome(claim: Claim, findings: Sequence[Finding], missing: bool) -> tuple[
     """What follows from the findings, and the count that decides a claim about most."""
     if not findings:
         return "not run", ""
-    answer, count = _most(claim, findings) if claim.quantifier == "most" else (_all(claim, findings), "")
+    of_most, count = _most(claim, findings)
+    answer = of_most if claim.quantifier == "most" else _all(claim, findings)
+    count = count if claim.quantifier == "most" or claim.significant else ""
     if not claim.expected and claim.kind != "solves":  # not throughout: one that fails is enough
         answer = "inconclusive" if answer == "supported" and missing else OPPOSITE.get(answer, answer)
         return answer, count
