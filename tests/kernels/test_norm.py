@@ -72,7 +72,8 @@ def test_equals_torch_and_the_formulas(call: tuple) -> None:
     )
     largest = max(1.0, 1 / deviation.min().item())
     close(y, expected, largest)
-    assert y.movedim(1, -1).is_contiguous() == z.movedim(1, -1).is_contiguous()
+    one = y.size(1) == 1  # which has both layouts
+    assert one or y.movedim(1, -1).is_contiguous() == z.movedim(1, -1).is_contiguous()
     for own, other in zip(layer.buffers(), twin.buffers(), strict=True):
         close(own, other, 1.0)
     # Where u is as good as 0, rounding decides on which side of the kink it lies: nothing is asked there.

@@ -11,7 +11,7 @@ import random
 import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import isnan, nan, prod, sqrt
@@ -385,7 +385,8 @@ def _count(value: Any) -> int:
 @contextmanager
 def _undisturbed(function: Function) -> Iterator[None]:
     """No gradients, no warnings; random numbers and what the function fills as they were."""
-    with torch.device("cpu"), torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+    own_device = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")  # it costs each call
+    with own_device, torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with contents_kept(containers_read(function)):
             yield

@@ -17,7 +17,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MappingProxyType, MethodType
 from typing import Any
 
@@ -254,6 +254,7 @@ def is_own(node: ast.AST, own: str) -> bool:
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own
 
 
+@lru_cache(maxsize=512)
 def _changed_attributes(kind: type[nn.Module]) -> set[str]:
     """The attributes of self that methods set."""
     return {
@@ -642,6 +643,7 @@ class Search:
         self.reads: set[str] = set()
         self.outside, self.seen = seen is not None, seen if seen is not None else set[Any]()
         code, nodes = method.function.__code__, list(ast.walk(method.tree))
+        self.all_calls = [node for node in nodes if isinstance(node, ast.Call)]
         stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
         stored.update(n.name for n in nodes[1:] if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)))
         self.inner = {n.name for n in nodes[1:] if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
@@ -1330,7 +1332,7 @@ def _calls_of(function: Any, searches: list[Search]) -> list[tuple[Search, ast.C
     """The calls of a function, or of a method of self by its name."""
     found: list[tuple[Search, ast.Call]] = []
     for search in searches:
-        for call in [node for node in ast.walk(search.method.tree) if isinstance(node, ast.Call)]:
+        for call in search.all_calls:
             if isinstance(function, str):
                 same = is_own(call.func, search.method.self) and call.func.attr == function  # type: ignore[attr-defined]
             else:
