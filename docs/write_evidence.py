@@ -38,6 +38,7 @@ from apical.report.charts import Chart, Palette
 from apical.report.claims import verdicts
 from apical.report.claims.findings import smallest_gradient_shares
 from apical.report.comparison import (
+    MARKS,
     AnswerBook,
     Answers,
     Beside,
@@ -97,6 +98,7 @@ def blocks() -> dict[str, str]:
         "confirmed": confirmed(deciding),
         "as-coded": as_coded(deciding),
         "likelihood": likelihood(deciding),
+        "marks": marks(studied),
         "verdicts": by_subject(judgements_of(studied)),
         "calibration": calibrated(calibrations) if calibrations else NOTHING_YET,
         "calibration-levels": calibration_levels(calibrations) if calibrations else NOTHING_YET,
@@ -731,6 +733,41 @@ def as_coded(studied: Sequence[StudyResults]) -> str:
             lines.append((network, row.row.label, printed, *means, gain))
     heads = ("Network", "Row", "Paper", "As printed (trials)", "As coded (trials)", "As coded − as printed (95 %)")
     return table(heads, lines, right=(2, 3, 4, 5)) if lines else NOTHING_YET
+
+
+IMAGES = {"table-fashion-mlp": 10_000, "table-crema-d": 1_117, "table-imagenet": 50_000}
+"""Studies whose marks are looked at, and the test samples of each."""
+QUANTILES = {"dagger": 3.841, "ddagger": 6.635}
+"""Of chi-square with one degree of freedom, at 0.05 and 0.01."""
+
+
+def marks(studied: Sequence[StudyResults]) -> str:
+    """On how many samples two networks may disagree for a printed gain to bear its mark, and on how many ours do."""
+    evidence, lines = evidence_of(studied), []
+    for name, n in IMAGES.items():
+        paper = study.load(name)
+        for row in (row for row in paper.rows if any(number.mark for number in row.paper.values())):
+            ((metric, number),) = row.paper.items()
+            group = next(group for group in paper.groups if group.name == row.group)
+            part = paper.part(row.part)
+            cells = [NAMES.get(part.name, paper.title.partition(":")[0]), row.label, MARKS[number.mark or ""]]
+            for base in dict.fromkeys((group.baseline, "relu")):
+                other = next((r for r in paper.rows if r.key == f"{row.part}/{base}"), None)
+                if other is None:
+                    continue
+                size = number.value - other.paper[metric].value
+                most = int((size / 100 * n) ** 2 / QUANTILES[number.mark or "dagger"])
+                rows = (name, row.key), (name, other.key)
+                test = evidence.get(*rows, metric).test if all(map(evidence.row, rows)) else None
+                ours = (
+                    f"{test.only_a + test.only_b:,}"
+                    if test and test.only_a is not None and test.only_b is not None
+                    else ""
+                )
+                cells += [f"{size:+.2f} against {other.label}", f"{most:,} ({100 * most / n:.1f} %)", ours]
+            lines.append([*cells, "", "", ""][:9])
+    heads = ("Network", "Row", "Mark", "Printed gain", "at most", "Ours", "Printed gain", "at most", "Ours")
+    return table(heads, lines, right=(4, 5, 7, 8))
 
 
 PAPERS_TRIALS = 5

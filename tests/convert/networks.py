@@ -1,6 +1,6 @@
 """Networks that other people wrote, built small with random weights: what conversion is tried on, and its table.
 
-python tests/convert/networks.py    prints the table of docs/convert.md
+`python tests/convert/test_networks.py` prints the table of docs/convert.md.
 """
 
 import copy
