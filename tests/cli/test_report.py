@@ -68,7 +68,12 @@ def test_two_studies_are_compared(tmp_path: Path) -> None:
 
 def test_a_study_that_is_not_there_is_named(tmp_path: Path, capsys) -> None:
     assert run(["report", "nothing", "-o", str(tmp_path)]) == 1
-    assert "there is no study directory 'nothing' or 'studies/nothing': run it" in capsys.readouterr().err
+    fault = "there is no study directory 'nothing' or 'studies/nothing': `apical study list` shows"
+    assert fault in capsys.readouterr().err
+    assert run(["report", "logik", "-o", str(tmp_path)]) == 1
+    assert "did you mean 'logic'?" in capsys.readouterr().err
+    assert run(["report", "logic", "-o", str(tmp_path)]) == 1
+    assert "run it with `apical study run logic`" in capsys.readouterr().err
 
 
 def test_a_quick_study_that_is_there_is_suggested(tmp_path: Path, capsys, monkeypatch) -> None:

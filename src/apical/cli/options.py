@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from apical import files, limits, trust
-from apical.errors import InvalidArgumentError, visible
+from apical.errors import InvalidArgumentError, near, visible
+from apical.study.config.toml import shipped
 from apical.study.directory import HOME, STUDY
 
 if TYPE_CHECKING:
@@ -88,8 +89,15 @@ def study_directory(where: str) -> Path:
     for folder in (Path(where), usual):
         if (folder / STUDY).is_file():
             return folder
-    quick = Path(HOME) / f"{where}-quick"
-    hint = f"did you mean {quick.name!r}?" if (quick / STUDY).is_file() else f"run it with `apical study run {where}`"
+    quick, known = Path(HOME) / f"{where}-quick", [*shipped()]
+    if (quick / STUDY).is_file():
+        hint = f"did you mean {quick.name!r}?"
+    elif where in known or Path(where).is_file():
+        hint = f"run it with `apical study run {where}`"
+    else:
+        close = " or ".join(map(repr, near(where, known)))
+        hint = f"did you mean {close}? " if close else ""
+        hint += "`apical study list` shows the studies that come with apical"
     raise InvalidArgumentError(f"there is no study directory {where!r} or {str(usual)!r}: {hint}")
 
 

@@ -385,8 +385,9 @@ def _count(value: Any) -> int:
 @contextmanager
 def _undisturbed(function: Function) -> Iterator[None]:
     """No gradients, no warnings; random numbers and what the function fills as they were."""
-    own_device = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")  # it costs each call
-    with own_device, torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+    elsewhere = torch.get_default_device().type != "cpu"
+    device = torch.device("cpu") if elsewhere else nullcontext()  # a device as a context costs every call
+    with device, torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with contents_kept(containers_read(function)):
             yield

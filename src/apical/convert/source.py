@@ -651,7 +651,7 @@ class Search:
         self.numbers = _numbers(method.tree.args)
         self.arguments = arguments = {n.arg for n in nodes if isinstance(n, ast.arg)}
         self.local = {*code.co_varnames, *code.co_cellvars, *stored, *arguments}
-        self.changing = _changed_attributes(type(module))
+        self.changing = _changed_attributes(type(module))  # type: ignore[arg-type]  # a class is hashable
         names, cells = code.co_freevars, method.function.__closure__ or ()
         self.scope = {n: c.cell_contents for n, c in zip(names, cells, strict=True) if is_filled(c)}
         self.scope |= {name: values[0] for name, values in numbers.items() if not stored[name]}
