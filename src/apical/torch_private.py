@@ -66,4 +66,6 @@ run_backward = _private("autograd.Variable._execution_engine.run_backward", _bac
 dispatch_modes = _private("_C._len_torch_dispatch_stack", lambda: 1)
 function_modes = _private("_C._len_torch_function_stack", lambda: 1)
 functorch_level = _private("_C._functorch.maybe_current_level", lambda: 0)
+graph_task = _private("_C._current_graph_task_id", lambda: -1)
+"""Not -1 while autograd computes gradients."""
 tracing_state = _private("_C._get_tracing_state", lambda: torch.jit.is_tracing() or None)  # type: ignore[attr-defined, no-untyped-call]

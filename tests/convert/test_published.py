@@ -1,5 +1,6 @@
 """Spellings of published code: slices of a Sequential, fused biases, densities, functional settings."""
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -175,3 +176,155 @@ def test_keep_function_is_checked_on_the_example_inputs(monkeypatch: pytest.Monk
         apical.convert_(model, "pynada", keep_function=True, example_inputs=x)
     assert type(model[0]) is nn.Linear
     assert type(model[1]) is Stepped
+
+
+class Fusion(nn.Module):
+    """As in EfficientDet: weights of a sum that are kept positive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.act, self.affine = nn.Parameter(torch.tensor([0.5, 3.0])), nn.SiLU(), nn.Linear(4, 4)
+
+    def weights(self) -> Tensor:
+        return F.relu(self.w)
+
+    def forward(self, x: Tensor) -> Tensor:
+        w = self.weights()
+        return self.act(self.affine(x) * w[0] / w.sum())  # type: ignore[no-any-return]
+
+
+class FusionOfParts(Fusion):
+    def weights(self) -> Tensor:
+        return torch.stack([F.relu(self.w[0]), F.relu(self.w[1])])
+
+
+class FusionByModule(Fusion):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w_relu = nn.ReLU()
+
+    def weights(self) -> Tensor:
+        return self.w_relu(self.w)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("inputs", [None, torch.randn(5, 4)])
+@pytest.mark.parametrize("kind", [Fusion, FusionOfParts, FusionByModule])
+def test_a_function_of_a_parameter_stays_and_hides_nothing(kind: type[Fusion], inputs: Tensor | None) -> None:
+    model = kind()
+    report = apical.convert_(model, "ada", example_inputs=inputs)
+    assert [row.name for row in report.converted] == ["act"]
+    assert "did not run" not in str(report)
+    assert torch.equal(model.weights(), torch.tensor([0.5, 3.0]))
+    assert [row.name for row in report.kept] == ["w_relu"] * (kind is FusionByModule)
+
+
+@pytest.mark.parametrize("unit", ["pynada(alpha=learn)", "pynada(alpha=learn,scope=layer)"])
+@pytest.mark.parametrize("copy_first", [False, True])
+def test_a_frozen_copy_with_a_learned_alpha_stays_a_copy(unit: str, copy_first: bool) -> None:
+    online = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    target = copy.deepcopy(online).requires_grad_(False)
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            if copy_first:
+                self.target = target
+            self.online = online
+            if not copy_first:
+                self.target = target
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.online(x) - self.target(x)  # type: ignore[no-any-return]
+
+    model = Both()
+    apical.convert_(model, unit)
+    assert not model(torch.randn(5, 4)).any()
+    learning = [name for name, parameter in model.named_parameters() if "alpha" in name and parameter.requires_grad]
+    assert len(learning) == 1
+    weights = [parameter for name, parameter in model.target.named_parameters() if "alpha" not in name]
+    assert weights
+    assert not any(parameter.requires_grad for parameter in weights)
+
+
+def test_a_full_backward_hook_goes_to_what_replaces_an_activation() -> None:
+    model, seen = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), []
+    model[1].register_full_backward_hook(lambda module, given, got: seen.append(type(module).__name__))
+    apical.convert_(model, "ada")
+    model(torch.randn(3, 4)).sum().backward()
+    assert seen == ["ADA"]
+
+
+def test_a_wrapper_inside_of_a_model_is_named() -> None:
+    class DistributedDataParallel(nn.Module):  # a real one needs a process group
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+
+    model = nn.ModuleDict({"generator": DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.ReLU()))})
+    with pytest.raises(ConversionError, match="generator is wrapped in DistributedDataParallel"):
+        apical.convert_(model, "pynada")
+
+
+def test_complex_values_keep_their_activation() -> None:
+    class Complex(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tanh, self.relu, self.affine = nn.Tanh(), nn.ReLU(), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.affine(self.relu(self.affine(self.tanh(torch.complex(x, x)).real)))  # type: ignore[no-any-return]
+
+    report = apical.convert_(Complex(), "ada", example_inputs=torch.randn(3, 4), kinds=["tanh", "relu"])
+    assert [row.name for row in report.converted] == ["relu"]
+    assert [(row.name, row.reason) for row in report.kept] == [("tanh", "it is called with complex numbers")]
+
+
+def test_a_model_of_inference_mode_is_converted() -> None:
+    x = torch.randn(3, 4)
+    with torch.inference_mode():
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        report = apical.convert_(model, "ada", example_inputs=x)
+        assert len(report.converted) == 1
+        assert model(x).shape == (3, 2)
+
+
+@pytest.mark.parametrize("act", [nn.SiLU(), nn.ReLU(), nn.GELU()])
+def test_derivatives_inside_of_a_forward_have_no_rows(act: nn.Module) -> None:
+    class Physics(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(4, 8), act, nn.Linear(8, 1))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                u = self.net(x)
+                return u, torch.autograd.grad(u.sum(), x, create_graph=True)[0].square().sum()
+
+    report = apical.convert_(Physics(), "ada", example_inputs=torch.randn(3, 4))
+    assert [row.name for row in report.converted] == ["net.1"]
+    assert not report.kept
+
+
+SILU_TWICE = {"silu2": lambda x: F.silu(x) * 2.0}
+
+
+@pytest.mark.parametrize("inputs", [None, torch.randn(5, 4)])
+def test_a_lambda_of_a_table_is_converted_by_a_name_that_can_be_written(inputs: Tensor | None) -> None:
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act, self.first, self.last = "silu2", nn.Linear(4, 8), nn.Linear(8, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            function = SILU_TWICE[self.act]
+            h = self.first(x)
+            if h.sum() > 1e9:
+                return h  # type: ignore[no-any-return]
+            return self.last(sum(function(r) for r in h.unbind(0)))  # type: ignore[no-any-return]
+
+    model = Table()
+    before = model(torch.ones(5, 4))
+    report = apical.convert_(model, "ada", example_inputs=inputs)
+    assert len(report.converted) == 1
+    assert not torch.equal(model(torch.ones(5, 4)), before)

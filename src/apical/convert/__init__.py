@@ -370,12 +370,13 @@ def _aliases(held: list[Held]) -> list[tuple[nn.Module, str]]:
 def _check_arguments(model: nn.Module, filter_fn: Any) -> None:
     if not isinstance(model, nn.Module):
         raise ConversionError(f"convert_ needs a torch module, got {type(model).__name__}: convert_(model, 'ada')")
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        raise ConversionError(
-            "the model is wrapped in DistributedDataParallel, which would not see new parameters: "
-            "call convert_(model.module, ...) and wrap the result again"
-        )
     for name, module in model.named_modules():
+        wrapper = type(module).__name__
+        if wrapper in ("DistributedDataParallel", "FullyShardedDataParallel") or wrapper.startswith("FSDP"):
+            raise ConversionError(
+                f"{name or 'the model'} is wrapped in {wrapper}, which would not see new parameters: convert the model "
+                "first, e.g. convert_(model.module, ...), and wrap the result"
+            )
         if isinstance(module, torch.jit.ScriptModule) or "_orig_mod" in module._modules:
             what = f"{name} is" if name else "the model is"
             raise ConversionError(

@@ -99,7 +99,10 @@ class Application:
         by_layer = {id(decision.affine): new for decision, new in self.made.items() if decision.affine is not None}
         for layer, source in self.network.frozen_copies.items():
             if layer in by_layer and id(source) in by_layer:
-                by_layer[layer].requires_grad_(False).load_state_dict(by_layer[id(source)].state_dict())
+                own, values = by_layer[layer].requires_grad_(False), by_layer[id(source)].state_dict()
+                own.load_state_dict({name: value for name, value in values.items() if name in own.state_dict()}, False)
+        for owner in self.layers.owners:  # what all layers share learns, whichever of them has it
+            owner.requires_grad_()
 
     def _make(self, decision: Decision) -> nn.Module:
         """The new module: an activation, a pyramidal layer, an apical branch or a neuron with one."""

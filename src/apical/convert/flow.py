@@ -86,6 +86,7 @@ from apical.convert.trace import MODES, Traced, every_name, has_own_forward, pla
 from apical.errors import ConversionError
 
 AFFINE_FUNCTIONS = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+OF_A_PARAMETER = "it is called with a parameter, and with no data"
 SHAPE_READS = ("ndim", "shape", "dtype", "device", "is_cuda", "size", "dim")
 MOVING = {
     "view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "transpose", "swapaxes", "permute", "movedim",
@@ -644,10 +645,11 @@ class FlowGraph:
         sites: dict[Node, Site] = {}
         whole = {node: e for e in traced.expressions for nodes in _members(traced, e).values() for node in nodes}
         written: dict[int, Site] = {}
+        weights = {mode: _weights(graph) for mode, graph in traced.graphs.items()}
         for mode, node in traced.nodes():
             module = self.resolve(traced, node) if node.op == "call_module" else None
             activation = self.activation(module) if module is not None else _call_activation(node)
-            if _is_weight(node) and module is None:
+            if node in weights[mode]:
                 continue
             expression = whole.get(node)
             if expression is not None and traced.keeps_code:
@@ -680,6 +682,9 @@ class FlowGraph:
                 expression if expression is not None and _members(traced, expression)[mode] == [node] else None,
                 place,
             )
+            given = call_input(node)
+            if isinstance(given, Node) and isinstance(given.meta.get("value"), nn.Parameter):
+                sites[node].fixed = OF_A_PARAMETER
         return list(sites.values())
 
     def _formulas(self, traced: Traced, sites: list[Site]) -> list[Site]:
@@ -736,11 +741,11 @@ class FlowGraph:
 
     def _steps(self, traced: Traced, graph: Graph, known: dict[Node, Site]) -> Formulas:
         """What a graph computes, each value as a function of one other."""
-        formulas, values = Formulas(), dict[Node, Any]()
+        formulas, values, weights = Formulas(), dict[Node, Any](), _weights(graph)
         for node in graph.nodes:
             module = self.resolve(traced, node) if node.op == "call_module" else None
             activation = self.activation(module) if module is not None else _call_activation(node)
-            if _is_weight(node) and module is None:
+            if node in weights:
                 activation = None
             layer = module is not None and activation is None
             name, pointwise = "module" if layer else plain_name(node.target), activation is not None
@@ -760,7 +765,7 @@ class FlowGraph:
                 continue
             elif node.op in ("call_function", "call_method"):
                 function = filled(name) or as_function(node.target)
-                pointwise = pointwise or is_pointwise(name)
+                pointwise = pointwise or is_pointwise(name) or node in weights
             arguments = map_arg((node.args, dict(node.kwargs)), values.__getitem__)
             pointwise = pointwise or is_of_stack(name, arguments[0])
             if filled(name) and isinstance(arguments[0][0], Step):
@@ -1226,12 +1231,15 @@ def _expression_site(traced: Traced, expression: Expression, target: str) -> Sit
     return Site(traced, activation, target, None, expression=expression, place=expression.place)
 
 
-def _is_weight(node: Node) -> bool:
-    """Whether a call works on a parameter alone, as `F.relu(self.scale)` does."""
-    sources = node.all_input_nodes if node.op in ("call_function", "call_method") else []
-    if not sources or not is_pointwise(plain_name(node.target)):
-        return False
-    return all(source.op == "get_attr" or _is_weight(source) for source in sources)
+def _weights(graph: Graph) -> set[Node]:
+    """The parameters that a graph reads, parts of such, and what it computes from them number by number."""
+    found = set[Node]()
+    for node in graph.nodes:
+        called = node.op in ("call_function", "call_method")
+        maps = called and (is_pointwise(plain_name(node.target)) or plain_name(node.target) in MOVING)
+        if node.op == "get_attr" or (maps and node.all_input_nodes and found.issuperset(node.all_input_nodes)):
+            found.add(node)
+    return found
 
 
 def _is_call(place: Place) -> bool:

@@ -25,7 +25,17 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from apical.convert.flow import AFFINE_FUNCTIONS, MOVING, Activation, FlowGraph, Site, fixed_site, not_fed
+from apical import torch_private
+from apical.convert.flow import (
+    AFFINE_FUNCTIONS,
+    MOVING,
+    OF_A_PARAMETER,
+    Activation,
+    FlowGraph,
+    Site,
+    fixed_site,
+    not_fed,
+)
 from apical.convert.formula import FORMULA, Formulas, Role, Step, filled, is_of_stack, is_pointwise, plain_name, put
 from apical.convert.kinds import (
     ADDITIONS,
@@ -80,6 +90,7 @@ class Share:
     seen: int = 0
     inactive: int = 0
     floating: bool = False
+    complex: bool = False
     saturated: int | None = None
 
     def count(self, x: Tensor, alpha: float | None) -> None:
@@ -87,12 +98,15 @@ class Share:
             x = torch._C._functorch.get_unwrapped(x)
         self.seen += x.numel()
         self.floating = self.floating or x.is_floating_point() or x.is_complex()
+        if x.is_complex():
+            self.complex = True
+            return
         self.inactive += int((x < 0).sum())
         if alpha is not None:
             self.saturated = (self.saturated or 0) + int((alpha * x > SATURATED).sum())
 
     def __str__(self) -> str:
-        if not self.seen:
+        if not self.seen or self.complex:
             return ""
         saturated = "" if self.saturated is None else f", {self.saturated / self.seen:.0%} saturated"
         return f"{self.inactive / self.seen:.0%} inactive{saturated}"
@@ -398,7 +412,11 @@ class _Watch(TorchFunctionMode):
     def look(self, kind: str | None, x: Tensor, record: Record | None = None, *, own: bool = False) -> None:
         """Note which activation a call of a function is: the first of an expression, one of a graph, or one unseen."""
         frame = self.frames[-1]
-        if frame.inside or not (frame.expressions or kind) or self.steps.is_weight(x):
+        if frame.inside or not (frame.expressions or kind):
+            return
+        if self.steps.is_weight(x):  # a graph has the call, and no activation there
+            if kind is not None and frame.order[frame.called : frame.called + 1] == [None]:
+                frame.called += 1
             return
         place = running_place(frame.known, sys._getframe(2))
         if place is not None and self.hidden:
@@ -482,6 +500,9 @@ class _Watch(TorchFunctionMode):
                 self.observed.cleared.add(counted)
             else:
                 counted.fixed = "it is called with whole numbers"
+        for called, share in self.observed.shares.items():
+            if share.complex:
+                called.fixed = "it is called with complex numbers"
         for own in self.listed.values():
             own[:] = self.network.clear(own, self.observed.cleared)
         noted, explained = set(self.observed.calls), set[int]()
@@ -632,6 +653,8 @@ class _Watch(TorchFunctionMode):
         sites = sites or self.shown_elsewhere.get(id(module), [])
         if sites:  # of several names that nothing tells apart, each call takes the next
             site = min(own or sites, key=lambda site: len(self.observed.calls.get(site, ())))
+            if self.steps.is_weight(x):
+                site.fixed = OF_A_PARAMETER
             self._note(site, x, place, record)
 
     def _called(self, frame: _Frame, x: Tensor, record: Record | None) -> bool:
@@ -725,7 +748,7 @@ class _Steps:
         data = [each for each in tensors if self._step(each) is not None]
         results = [each for each in tree_leaves(result) if isinstance(each, Tensor)]
         name = plain_name(func)
-        if not data and is_pointwise(name) and any(self.is_weight(each) for each in tensors):
+        if not data and (is_pointwise(name) or name in MOVING) and any(self.is_weight(each) for each in tensors):
             for each in results:
                 self.weights[each] = True
         if not data:
@@ -842,6 +865,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.watch = watch
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch_private.graph_task() != -1:  # derivatives of what was noted going forward
+            return func(*args, **(kwargs or {}))
         watch, called = self.watch, self.watch.calling
         watch.calling = True  # of the tensors, to note them
         kind = None if called else function_kind(func, args, kwargs or {})
@@ -903,7 +928,7 @@ def multiply_adds(model: nn.Module, example_inputs: Any) -> int:
     A forward that differentiates has no place for the hooks by which torch counts, nor have views of parameters, which
     therefore ask for no gradients meanwhile.
     """
-    asking = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    asking = [parameter for parameter in model.parameters() if parameter.requires_grad and not parameter.is_inference()]
     with tried(model, example_inputs) as forward, FlopCounterMode(display=False) as counter:
         try:
             for parameter in asking:

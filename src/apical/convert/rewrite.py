@@ -7,9 +7,11 @@ in some places (source.py). The source travels with pickles and copies.
 
 import inspect
 import linecache
+import re
 from collections.abc import Callable, Collection, Iterator
 from functools import cache, partial
 from importlib import import_module
+from keyword import iskeyword
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -28,7 +30,7 @@ _IN_PRELUDE = ("inf", "nan", "torch", "device", "NoneType", "fx_pytree", "pytree
 
 HOOKS = (
     "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_is_full_backward_hook", "_backward_pre_hooks",
 )  # fmt: skip
 
 
@@ -71,8 +73,9 @@ class Surgery:
         return module
 
     def add(self, parent: nn.Module, name: str, child: nn.Module) -> str:
-        """A new child under `name`, or a name like it that is free; returns the name."""
-        while hasattr(parent, name):
+        """A new child under `name`, or a name like it that is free and can be written; returns the name."""
+        name = re.sub(r"\W", "", name)  # of "<lambda>", say
+        while hasattr(parent, name) or iskeyword(name):
             name += "_"
         child.train(parent.training)
         parent.add_module(name, child)

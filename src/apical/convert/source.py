@@ -901,9 +901,9 @@ class Search:
 
     def _is_of_weights(self, node: ast.Call) -> bool:
         """Whether a call works on parameters and constants alone, as `F.relu(self.scale)` does."""
-        method = isinstance(node.func, ast.Attribute) and self.weight(node.func.value) is not None
+        method = isinstance(node.func, ast.Attribute) and self.weight(_whole(node.func.value)) is not None
         parts = [*([node.func.value] if method else []), *node.args]  # type: ignore[attr-defined]
-        weights = [part for part in parts if self.weight(part) is not None]
+        weights = [part for part in parts if self.weight(_whole(part)) is not None]
         return bool(weights) and all(part in weights or self._is_constant(part) for part in parts)
 
     def _inherited(self, name: str) -> Any:
@@ -1442,6 +1442,11 @@ def _module_activation(module: nn.Module) -> tuple[str, bool] | None:
         return kind, False
     answer = whole_activation(module)
     return None if answer is None else (answer.kind or type(module).__name__, not (answer.kind or answer.gate))
+
+
+def _whole(node: ast.expr) -> ast.expr:
+    """What an expression takes an item of: `self.w` of `self.w[0]`."""
+    return _whole(node.value) if isinstance(node, ast.Subscript) else node
 
 
 def _is_apply(callee: Any) -> bool:

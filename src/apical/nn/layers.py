@@ -70,6 +70,11 @@ class Layers:
         return "apical" in self._units
 
     @property
+    def owners(self) -> list[nn.Module]:
+        """The activations that hold a learned value for the whole network."""
+        return [*self._owners.values()]
+
+    @property
     def basal(self) -> "Layers":
         """The factory of the same network's neurons that have no apical branch; shared values stay shared."""
         factory = Layers.__new__(Layers)
