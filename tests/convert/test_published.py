@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel
 
 import apical
 from apical.errors import ConversionError
@@ -328,3 +329,19 @@ def test_a_lambda_of_a_table_is_converted_by_a_name_that_can_be_written(inputs: 
     report = apical.convert_(model, "ada", example_inputs=inputs)
     assert len(report.converted) == 1
     assert not torch.equal(model(torch.ones(5, 4)), before)
+
+
+def test_an_average_inside_of_a_wrapper_stays_one() -> None:
+    class Averaged(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+            self.average = AveragedModel(self.net).requires_grad_(False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x) - self.average(x)  # type: ignore[no-any-return]
+
+    model = Averaged()
+    apical.convert_(model, "pynada")
+    assert not model(torch.randn(5, 4)).any()
+    model.average.update_parameters(model.net)

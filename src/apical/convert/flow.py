@@ -436,7 +436,8 @@ class FlowGraph:
         for parent in self.model.modules():
             parts = [part for part in dict.fromkeys(parent.children()) if not is_affine(part)]
             frozen = [part for part in parts if not any(p.requires_grad for p in part.parameters())]
-            for copy, source in product(frozen, parts if not isinstance(parent, _CONTAINERS) else ()):
+            inner = [each for part in frozen for each in _unwrapped(part)]
+            for copy, source in product(inner, parts if not isinstance(parent, _CONTAINERS) else ()):
                 if any(p.requires_grad for p in source.parameters()) and _is_copy(copy, source):
                     copies |= {id(a): b for a, b in zip(copy.modules(), source.modules(), strict=True) if is_affine(a)}
         return copies
@@ -1229,6 +1230,14 @@ def _held_activation(module: HeldFunction) -> Activation:
 def _expression_site(traced: Traced, expression: Expression, target: str) -> Site:
     activation = Activation(expression.kind, default=expression.default)
     return Site(traced, activation, target, None, expression=expression, place=expression.place)
+
+
+def _unwrapped(part: nn.Module) -> Iterator[nn.Module]:
+    """A module, and what it wraps: its one child (torch's AveragedModel holds the average so)."""
+    yield part
+    inner = list(part.children())
+    if len(inner) == 1 and not part._parameters:
+        yield from _unwrapped(inner[0])
 
 
 def _weights(graph: Graph) -> set[Node]:
