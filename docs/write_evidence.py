@@ -1037,8 +1037,8 @@ def _gap(own: Scored, unit: str, base: str, keys: Sequence[tuple[str, str]], nam
         return means.mean, means.low, means.high
     pool = stats.pool(values)
     pooled = pool if {unit, base} <= {*pool.rows} else None
-    found = stats.decide(values[unit], values[base], margin=1e-9, pooled=pooled)
-    return found.difference, found.low, found.high
+    decision = stats.decide(values[unit], values[base], margin=1e-9, pooled=pooled)
+    return decision.difference, decision.low, decision.high
 
 
 def _interval(middle: float, low: float, high: float) -> str:

@@ -1242,13 +1242,13 @@ def _unwrapped(part: nn.Module) -> Iterator[nn.Module]:
 
 def _weights(graph: Graph) -> set[Node]:
     """The parameters that a graph reads, parts of such, and what it computes from them number by number."""
-    found = set[Node]()
+    weights = set[Node]()
     for node in graph.nodes:
         called = node.op in ("call_function", "call_method")
         maps = called and (is_pointwise(plain_name(node.target)) or plain_name(node.target) in MOVING)
-        if node.op == "get_attr" or (maps and node.all_input_nodes and found.issuperset(node.all_input_nodes)):
-            found.add(node)
-    return found
+        if node.op == "get_attr" or (maps and node.all_input_nodes and weights.issuperset(node.all_input_nodes)):
+            weights.add(node)
+    return weights
 
 
 def _is_call(place: Place) -> bool:

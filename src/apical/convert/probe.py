@@ -536,7 +536,7 @@ def probe(unit: Unit) -> nn.Module:
 
 
 WIDE = torch.cat([POINTS, *(sign * torch.logspace(0.95, 6, 40, dtype=torch.float64) for sign in (-1, 1))])
-"""Far out too, where what is cut off, at 20 or at 10,000, is no longer what it was cut from."""
+"""Far out too: a ReLU that is cut off at 20 or at 10,000 is a ReLU until there."""
 
 
 def same_function(function: Function | None, activation: nn.Module) -> bool:
