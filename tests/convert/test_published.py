@@ -345,3 +345,38 @@ def test_an_average_inside_of_a_wrapper_stays_one() -> None:
     apical.convert_(model, "pynada")
     assert not model(torch.randn(5, 4)).any()
     model.average.update_parameters(model.net)
+
+
+@pytest.mark.parametrize("inputs", [None, torch.randn(3, 8)])
+@pytest.mark.parametrize("weight", [torch.tensor(2), torch.zeros(1).expand(8), torch.arange(8)])
+def test_weights_of_any_sort_inside_of_an_activation_are_looked_at(weight: Tensor, inputs: Tensor | None) -> None:
+    def scaled(x: Tensor, w: Tensor) -> Tensor:
+        return F.silu(x) * (1 + w)
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.affine = nn.Linear(8, 8)
+            self.register_buffer("scale", weight)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return scaled(self.affine(x), self.scale)
+
+    model = Scaled()
+    report = apical.convert_(model, "ada", example_inputs=inputs)
+    assert len(report.converted) == 1
+    assert torch.equal(model.scale, weight)
+
+
+def test_a_function_of_channels_is_refused_in_a_sentence() -> None:
+    class Channels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("bounds", torch.arange(1.0, 9.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.where(x > 0, x, torch.tanh(x) * self.bounds)
+
+    model = nn.Sequential(nn.Linear(4, 8), Channels(), nn.Linear(8, 2))
+    with pytest.raises(ConversionError):
+        apical.convert_(model, "pynada", keep_function=True, also=[Channels])

@@ -32,6 +32,7 @@ from apical.convert.probe import (
     probe,
     same_function,
     starts_at_zero,
+    values_at,
     vanishes,
     where_different,
 )
@@ -367,12 +368,15 @@ def _aliases(held: list[Held]) -> list[tuple[nn.Module, str]]:
     return [(module, name) for module, name, _, value in held if isinstance(value, MethodType)]
 
 
+_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
+
+
 def _check_arguments(model: nn.Module, filter_fn: Any) -> None:
     if not isinstance(model, nn.Module):
         raise ConversionError(f"convert_ needs a torch module, got {type(model).__name__}: convert_(model, 'ada')")
     for name, module in model.named_modules():
-        wrapper = type(module).__name__
-        if wrapper in ("DistributedDataParallel", "FullyShardedDataParallel") or wrapper.startswith("FSDP"):
+        wrapper = next((base.__name__ for base in type(module).__mro__ if base.__name__ in _WRAPPERS), None)
+        if wrapper is not None:
             raise ConversionError(
                 f"{name or 'the model'} is wrapped in {wrapper}, which would not see new parameters: convert the model "
                 "first, e.g. convert_(model.module, ...), and wrap the result"
@@ -485,9 +489,10 @@ def _source_unit(site: Site) -> Unit | None:
 
 def _with_settings(function: Callable[[torch.Tensor], Any]) -> list[str]:
     """Units with the settings that a few values of a function tell, if it is of their kind."""
-    points = torch.tensor([-1e6, -1.0, 0.0, 1.0, 1e6], dtype=torch.float64)
-    with torch.no_grad():
-        lowest, below, zero, above, highest = (float(y) for y in function(points))
+    values = values_at(function, (-1e6, -1.0, 0.0, 1.0, 1e6))
+    if not values:
+        return []
+    lowest, below, zero, above, highest = values
     known: list[tuple[str, tuple[float, ...]]] = [
         ("leaky_relu(leak={:.10g})", (-below,)),
         ("elu(alpha={:.10g})", (-lowest,)),
@@ -498,7 +503,7 @@ def _with_settings(function: Callable[[torch.Tensor], Any]) -> list[str]:
         known.append(("softplus(beta={:.10g})", (math.log(2) / zero,)))
     if 0 < above < 1:
         known.append(("swish(beta={:.10g})", (math.log(above / (1 - above)),)))
-    return [text.format(*(v + 0.0 for v in values)) for text, values in known if all(map(math.isfinite, values))]
+    return [text.format(*(v + 0.0 for v in given)) for text, given in known if all(map(math.isfinite, given))]
 
 
 def _alpha(unit: Unit) -> float | None:

@@ -101,8 +101,8 @@ class Application:
             if layer in by_layer and id(source) in by_layer:
                 own, values = by_layer[layer].requires_grad_(False), by_layer[id(source)].state_dict()
                 own.load_state_dict({name: value for name, value in values.items() if name in own.state_dict()}, False)
-        for owner in self.layers.owners:  # what all layers share learns, whichever of them has it
-            owner.requires_grad_()
+        for owner in self.layers.owners if self.network.frozen_copies else ():
+            owner.requires_grad_()  # what all layers share learns, whichever of them has it
 
     def _make(self, decision: Decision) -> nn.Module:
         """The new module: an activation, a pyramidal layer, an apical branch or a neuron with one."""

@@ -76,10 +76,14 @@ def is_shifted(function: Function, weights: Iterable[Tensor], widths: tuple[int,
 
 
 def _is_shift(weight: Tensor, function: Function, shape: tuple[int, ...]) -> bool | None:
+    """None too for a weight that cannot be changed: whole numbers, memory that several share, one of inference mode."""
     x = 3 * torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     before, further, kept = _values(function, x), _values(function, x + 0.5), weight.clone()
     try:
         weight.add_(0.5)
+    except RuntimeError:
+        return None
+    try:
         moved = _values(function, x)
     finally:
         weight.copy_(kept)
@@ -542,6 +546,13 @@ WIDE = torch.cat([POINTS, *(sign * torch.logspace(0.95, 6, 40, dtype=torch.float
 def same_function(function: Function | None, activation: nn.Module) -> bool:
     """Whether an activation and the probe of a unit agree, to 1e-6, on a grid of points."""
     return function is not None and not _differing(function, activation)
+
+
+def values_at(function: Function, points: tuple[float, ...]) -> list[float]:
+    """The values at some points; none where the function does not take them."""
+    with _undisturbed(function):
+        y = _values(function, torch.tensor(points, dtype=torch.float64))
+    return y.tolist() if isinstance(y, Tensor) else []
 
 
 def where_different(function: Function | None, activation: nn.Module) -> str:

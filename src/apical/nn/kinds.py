@@ -416,8 +416,10 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
     """
     name, settings = notation.read(text, what="unit", example=_EXAMPLE)
     kind = get(name)
-    named = {p.argument: p.name for p in kind.parameters if p.argument} if kind is not None else {}
-    return name, {named.get(key, key) if named.get(key) not in settings else key: v for key, v in settings.items()}
+    for p in kind.parameters if kind is not None else ():
+        if p.argument in settings and p.name not in settings:
+            settings = {p.name if key == p.argument else key: value for key, value in settings.items()}
+    return name, settings
 
 
 def open_parameters(text: str) -> dict[str, Parameter]:
